@@ -1,0 +1,81 @@
+"""What can go wrong, as exceptions that carry an exit code, and the frame that every command runs in.
+
+A message is one line: what is wrong, where, and how to mend it. Exit codes are the same for all
+commands (see :class:`Exit`), so that CI can tell a bad file from a failed rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NoReturn
+
+
+class Exit(IntEnum):
+    """Process exit codes; the data and usage codes are those of BSD ``sysexits``."""
+
+    OK = 0
+    RULE_FAILED = 1
+    INCONCLUSIVE = 2
+    USAGE = 64
+    DATA = 65
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+class DraftlabError(Exception):
+    """A failure that the user can mend: shown as one line, never as a traceback."""
+
+    exit_code = Exit.INTERNAL
+
+
+class UsageError(DraftlabError):
+    """The command was called wrongly, or something that it needs is not installed."""
+
+    exit_code = Exit.USAGE
+
+
+class DataError(DraftlabError):
+    """A file, run or configuration that cannot be used as it is."""
+
+    exit_code = Exit.DATA
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our usage code: its own, 2, means *inconclusive* here."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
+
+
+def run_command(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
+    """Run a command's ``main`` and turn every failure into one line on stderr and an exit code.
+
+    ``DRAFTLAB_TRACEBACK=1`` shows the traceback of an internal error.
+    """
+    try:
+        return int(main(argv))
+    except DraftlabError as error:
+        _complain(" ".join(str(error).split()))
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command again goes on from the last saved state")
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:  # `... | head`: the reader has what it wanted
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - keeps the interpreter's last flush quiet
+        return int(Exit.OK)
+    except Exception as error:
+        if os.environ.get("DRAFTLAB_TRACEBACK"):
+            traceback.print_exc()
+        summary = " ".join(f"{type(error).__name__}: {error}".split())
+        _complain(f"internal error: {summary} (DRAFTLAB_TRACEBACK=1 shows where)")
+        return int(Exit.INTERNAL)
+
+
+def _complain(message: str) -> None:
+    print(f"draftlab: {message}", file=sys.stderr)
