@@ -1,0 +1,113 @@
+"""Means of clustered observations: prompts that share an original question or a template are not independent.
+
+One partition serves every method, so that no two of them can disagree about who belongs together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from analysis.errors import DataError
+from analysis.exact import SMALLEST_P
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which cluster each observation belongs to: ``index`` (n,) in 0..count - 1, by sorted cluster id."""
+
+    index: NDArray[np.int64]
+    count: int
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(C,) observations per cluster."""
+        return np.bincount(self.index, minlength=self.count)
+
+    @property
+    def singletons(self) -> bool:
+        """Whether every cluster holds one observation."""
+        return self.count == self.index.size
+
+    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(C,) cluster sums of ``values`` (n,); integers stay integers."""
+        sums = np.zeros(self.count, dtype=values.dtype)
+        np.add.at(sums, self.index, values)
+        return sums
+
+
+def partition(ids: Iterable[str]) -> Partition:
+    """The partition by cluster id. Raises DataError if any id is missing (None, NaN or empty)."""
+    ids = list(ids)
+    missing = sum(not isinstance(i, str) or not i for i in ids)
+    if missing:
+        raise DataError(
+            f"cluster_id is missing for {missing} of {len(ids)} prompts; give each its own if none is known"
+        )
+    names, index = np.unique(np.array(ids, dtype=object), return_inverse=True)
+    return Partition(index.astype(np.int64), names.size)
+
+
+@dataclass(frozen=True)
+class ClusterMean:
+    """A mean with its cluster-robust t interval; what is not defined is None.
+
+    ``design_effect`` is the variance over that of independent observations; ``icc`` the one-way ANOVA estimate of
+    the correlation within a cluster, which can be negative.
+    """
+
+    mean: float
+    se: float | None
+    lo: float | None
+    hi: float | None
+    p: float | None
+    df: int
+    design_effect: float | None
+    icc: float | None
+
+
+def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterMean:
+    """Mean of ``values`` (n,) with the cluster-robust standard error and a t with C - 1 degrees of freedom.
+
+    se^2 = C/(C - 1) * sum over clusters of (sum of its residuals)^2 / n^2, which for an intercept is
+    statsmodels' ``cov_type="cluster"`` and, for clusters of one, the ordinary standard error. One cluster has no
+    standard error; a standard error of 0 has no p.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n, count, mean = x.size, clusters.count, float(x.mean())
+    if count < 2:
+        return ClusterMean(mean, None, None, None, None, 0, None, None)
+    residual = _without_rounding(x - mean, x)
+    sums = _without_rounding(clusters.sums(residual), x)
+    se = math.sqrt(count / (count - 1) * float(sums @ sums)) / n
+    half = float(special.stdtrit(count - 1, (1 + level) / 2)) * se
+    p = max(2 * float(special.stdtr(count - 1, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
+    independent = float(residual @ residual) / (n - 1) / n
+    design_effect = se**2 / independent if independent > 0 else None
+    return ClusterMean(mean, se, mean - half, mean + half, p, count - 1, design_effect, _icc(residual, clusters))
+
+
+def _without_rounding(differences: FloatArray, scale: FloatArray) -> FloatArray:
+    """``differences`` with those that are rounding errors of values of this scale set to 0: equal is equal."""
+    size = float(np.abs(scale).max(initial=0.0))
+    return np.where(np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size, 0.0, differences)
+
+
+def _icc(residual: FloatArray, clusters: Partition) -> float | None:
+    n, count, sizes = residual.size, clusters.count, clusters.sizes
+    if clusters.singletons:
+        return None
+    means = clusters.sums(residual) / sizes
+    between = float(sizes @ means**2) / (count - 1)
+    within = float(((residual - means[clusters.index]) ** 2).sum()) / (n - count)
+    typical = (n - float(sizes @ sizes) / n) / (count - 1)  # cluster size, adjusted for inequality
+    spread = between + (typical - 1) * within
+    return (between - within) / spread if spread > 0 else None
