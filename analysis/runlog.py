@@ -49,6 +49,8 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
                 column = column.cast(column.type.value_type)
             if pa.types.is_integer(field.type) and pa.types.is_floating(column.type):
                 column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+            if pa.types.is_string(field.type) and pa.types.is_floating(column.type):
+                raise pa.ArrowInvalid("an id read as a float may have lost digits; write it as a string")
             column = column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             reason = str(error).splitlines()[0]

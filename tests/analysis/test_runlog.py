@@ -137,6 +137,12 @@ def test_wider_integers_are_taken_if_they_fit():
         conform(step_table(step=pa.array([0, 1, 2**40], pa.int64())), "history", "x")
 
 
+def test_ids_may_be_integers_but_never_floats():
+    assert conform(step_table(data_hash=pa.array([1, 2**60, 3])), "history", "x")["data_hash"][1].as_py() == str(2**60)
+    with pytest.raises(DataError, match=r"x: column 'data_hash' is double, not string \(an id read as a float"):
+        conform(step_table(data_hash=pa.array([1.0, 2.0, 3.0])), "history", "x")
+
+
 def test_other_columns_are_dropped_and_missing_ones_named():
     table = step_table()
     assert conform(table.append_column("extra", pa.array([1, 2, 3])), "history", "x").schema == TABLES["history"]
