@@ -1,0 +1,258 @@
+"""Configurations: every published drafter, and every ablation, as data.
+
+A YAML file may start from another (``extends: other.yaml``, beside it); ``--set a.b=value`` overrides one
+field. Everything is checked when it is read, and unknown fields are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from transformers import Qwen3Config
+
+from analysis.errors import DataError, UsageError
+from drafters.prompts import PromptSource, parse_source
+from drafters.target import Target, check_layer_ids, default_layer_ids
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+# in YAML a source may be written in short, as on the command line: gsm_symbolic/unseen:200
+PromptList = tuple[
+    Annotated[PromptSource, BeforeValidator(lambda v: parse_source(v) if isinstance(v, str) else v)], ...
+]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DrafterConfig(_Settings):
+    """A drafter, complete: nothing in it is recomputed on load. Shapes are those of a Qwen3 layer."""
+
+    fusion: Literal["concat", "gated"] = "concat"
+    gate_activation: Literal["sigmoid", "softmax", "tanh", "linear"] = "sigmoid"
+    gate_input: Literal["last", "none"] = "last"
+    num_layers: int = Field(ge=1)
+    target_layer_ids: tuple[int, ...] = Field(min_length=1)
+    block_size: int = Field(ge=2)
+    mask_token_id: int = Field(ge=0)
+    num_target_layers: int
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-6
+    attention_bias: bool = False
+    rope_parameters: dict[str, Any] = Field(default_factory=lambda: {"rope_type": "default", "rope_theta": 1e6})
+    max_position_embeddings: int = 40960
+    draft_vocab: tuple[int, ...] | None = None  # target ids that the drafter predicts, ascending
+
+    @model_validator(mode="after")
+    def _check(self) -> DrafterConfig:
+        check_layer_ids(self.target_layer_ids, self.num_target_layers)
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        if self.mask_token_id >= self.vocab_size:
+            raise ValueError(f"mask_token_id {self.mask_token_id} is not a row of the embedding ({self.vocab_size})")
+        if self.draft_vocab is not None and list(self.draft_vocab) != sorted(set(self.draft_vocab)):
+            raise ValueError("draft_vocab must be ascending, without duplicates")
+        return self
+
+    def qwen3(self) -> Qwen3Config:
+        """The same shapes as a transformers configuration (rotary embedding, published config.json)."""
+        return Qwen3Config(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_hidden_layers=self.num_layers,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            rms_norm_eps=self.rms_norm_eps,
+            attention_bias=self.attention_bias,
+            max_position_embeddings=self.max_position_embeddings,
+            rope_parameters=dict(self.rope_parameters),
+            tie_word_embeddings=False,
+        )
+
+
+class DrafterChoice(_Settings):
+    """What a user chooses of a drafter; the rest follows from the target (:func:`complete`)."""
+
+    fusion: Literal["concat", "gated"] = "concat"
+    gate_activation: Literal["sigmoid", "softmax", "tanh", "linear"] = "sigmoid"
+    gate_input: Literal["last", "none"] = "last"
+    num_layers: int = 5
+    target_layers: int | tuple[int, ...] = 5  # how many, spread by the published rule, or which (0-based)
+    block_size: int = 16
+    mask_token_id: int  # required: a mask that is pad or eos by accident trains on the wrong thing
+    draft_vocab: int | None = Field(default=None, ge=2)  # None: the target's whole vocabulary
+    intermediate_size: int | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+
+
+class LossSettings(_Settings):
+    """Weights of the slots in the loss (drafters.losses)."""
+
+    weighting: Literal["fixed"] = "fixed"
+    gamma: float | None = Field(default=None, gt=0)  # None: the published value for the block size
+
+
+class CorpusSettings(_Settings):
+    """Prompts that the target answers, and how its answers and hidden states are kept."""
+
+    prompts: PromptList = Field(min_length=1)
+    max_new_tokens: int = Field(default=1024, ge=2)
+    max_length: int = 3072
+    batch_size: int = 32
+    feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
+    given_answers: bool = False
+
+
+class ValidationSettings(_Settings):
+    """A fixed slice on which the accepted length is followed during training; empty lists: not followed."""
+
+    seen: PromptList = ()
+    unseen: PromptList = ()
+    anchors: int = 8  # per example
+    every: int = Field(default=100, ge=1)  # optimizer steps
+
+
+class TrainingSettings(_Settings):
+    """The published recipe by default (DFlash, arXiv 2602.06036, A.1): AdamW without weight decay, linear
+    warm-up over 4% of the steps, cosine to 0, gradients clipped to norm 1."""
+
+    epochs: int = Field(default=1, ge=1)
+    steps: int | None = Field(default=None, ge=1)  # stop (and end the cosine) here instead of after the epochs
+    batch: int = Field(default=32, ge=1)  # sequences per forward pass
+    accumulate: int = Field(default=1, ge=1)  # forward passes per optimizer step
+    anchors: int = Field(default=512, ge=1)  # per sequence, without replacement
+    lr: float = 6e-4
+    warmup: float = Field(default=0.04, ge=0, lt=1)
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    checkpoint_every: int = Field(default=200, ge=1)
+
+
+class Seeds(_Settings):
+    """Separate, so that one can be varied alone."""
+
+    init: int = 0
+    data: int = 0
+    anchors: int = 0
+
+
+class RunConfig(_Settings):
+    """One arm: everything that ``python -m drafters.train`` needs."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # also the folder under runs/
+    label: str | None = None
+    target: str
+    drafter: DrafterChoice
+    loss: LossSettings = LossSettings()
+    corpus: CorpusSettings
+    validation: ValidationSettings = ValidationSettings()
+    training: TrainingSettings = TrainingSettings()
+    seeds: Seeds = Seeds()
+
+
+def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -> DrafterConfig:
+    """The full drafter configuration: shapes and layer ids from the target, draft vocabulary from a corpus.
+
+    ``answer_counts``: int64 [vocab], how often each token stands in the corpus's answers; needed with
+    ``draft_vocab`` (its most frequent tokens, ties by id). Raises DataError for an unusable mask token.
+    """
+    shape = target.model.config.get_text_config()
+    if choice.mask_token_id in {target.pad_id, *target.stop_ids}:
+        raise DataError(
+            f"drafter.mask_token_id {choice.mask_token_id} is the target's pad or stop token; "
+            "choose a token that never occurs in text"
+        )
+    layers = choice.target_layers
+    ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
+    vocab = None
+    if choice.draft_vocab is not None:
+        order = (-answer_counts).argsort(kind="stable")[: choice.draft_vocab]
+        vocab = tuple(sorted(int(token) for token in order if answer_counts[token] > 0))
+    heads = choice.num_attention_heads or shape.num_attention_heads
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return DrafterConfig(
+        fusion=choice.fusion,
+        gate_activation=choice.gate_activation,
+        gate_input=choice.gate_input,
+        num_layers=choice.num_layers,
+        target_layer_ids=tuple(ids),
+        block_size=choice.block_size,
+        mask_token_id=choice.mask_token_id,
+        num_target_layers=target.num_layers,
+        vocab_size=target.vocab_size,
+        hidden_size=target.hidden_size,
+        intermediate_size=choice.intermediate_size or shape.intermediate_size,
+        num_attention_heads=heads,
+        num_key_value_heads=choice.num_key_value_heads or getattr(shape, "num_key_value_heads", None) or heads,
+        head_dim=choice.head_dim or head_dim,
+        rms_norm_eps=float(getattr(shape, "rms_norm_eps", 1e-6)),
+        rope_parameters=dict(getattr(shape, "rope_parameters", None) or {"rope_type": "default", "rope_theta": 1e6}),
+        max_position_embeddings=shape.max_position_embeddings,
+        draft_vocab=vocab,
+    )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping, with its ``extends`` (a file beside it, read first) merged field by field."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"no configuration {path}") from error
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: not YAML ({error})") from error
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: a configuration is a mapping of settings")
+    parent = data.pop("extends", None)
+    return merge(read_yaml(path.parent / parent), data) if parent else data
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the fields of ``over`` put over it, mappings inside mappings; lists are replaced whole."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read one arm's configuration; ``overrides`` are ``section.field=value`` with the value in YAML.
+
+    Raises UsageError for a missing file or a malformed override, DataError naming the field that is wrong.
+    """
+    data = read_yaml(Path(path))
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign or not key:
+            raise UsageError(f"--set wants section.field=value, not '{override}'")
+        nested: Any = yaml.safe_load(text)
+        for name in reversed(key.split(".")):
+            nested = {name: nested}
+        data = merge(data, nested)
+    return parse(RunConfig, data, str(path))
+
+
+def parse(kind: type[Settings], data: Any, where: str) -> Settings:
+    """Validate settings; DataError names the first field that is wrong."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{where}: '{field}': {first['msg']}") from error
