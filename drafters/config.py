@@ -18,7 +18,7 @@ from analysis.errors import DataError, UsageError
 from drafters.prompts import PromptSource, parse_source
 from drafters.target import Target, check_layer_ids, default_layer_ids
 
-Settings = TypeVar("Settings", bound=BaseModel)
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 # in YAML a source may be written in short, as on the command line: gsm_symbolic/unseen:200
@@ -27,11 +27,13 @@ PromptList = tuple[
 ]
 
 
-class _Settings(BaseModel):
+class Settings(BaseModel):
+    """A section of a configuration: immutable, and closed to unknown fields."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DrafterConfig(_Settings):
+class DrafterConfig(Settings):
     """A drafter, complete: nothing in it is recomputed on load. Shapes are those of a Qwen3 layer."""
 
     fusion: Literal["concat", "gated"] = "concat"
@@ -83,7 +85,7 @@ class DrafterConfig(_Settings):
         )
 
 
-class DrafterChoice(_Settings):
+class DrafterChoice(Settings):
     """What a user chooses of a drafter; the rest follows from the target (:func:`complete`)."""
 
     fusion: Literal["concat", "gated"] = "concat"
@@ -100,14 +102,14 @@ class DrafterChoice(_Settings):
     head_dim: int | None = None
 
 
-class LossSettings(_Settings):
+class LossSettings(Settings):
     """Weights of the slots in the loss (drafters.losses)."""
 
     weighting: Literal["fixed"] = "fixed"
     gamma: float | None = Field(default=None, gt=0)  # None: the published value for the block size
 
 
-class CorpusSettings(_Settings):
+class CorpusSettings(Settings):
     """Prompts that the target answers, and how its answers and hidden states are kept."""
 
     prompts: PromptList = Field(min_length=1)
@@ -118,7 +120,7 @@ class CorpusSettings(_Settings):
     given_answers: bool = False
 
 
-class ValidationSettings(_Settings):
+class ValidationSettings(Settings):
     """A fixed slice on which the accepted length is followed during training; empty lists: not followed."""
 
     seen: PromptList = ()
@@ -127,7 +129,7 @@ class ValidationSettings(_Settings):
     every: int = Field(default=100, ge=1)  # optimizer steps
 
 
-class TrainingSettings(_Settings):
+class TrainingSettings(Settings):
     """The published recipe by default (DFlash, arXiv 2602.06036, A.1): AdamW without weight decay, linear
     warm-up over 4% of the steps, cosine to 0, gradients clipped to norm 1."""
 
@@ -144,7 +146,7 @@ class TrainingSettings(_Settings):
     checkpoint_every: int = Field(default=200, ge=1)
 
 
-class Seeds(_Settings):
+class Seeds(Settings):
     """Separate, so that one can be varied alone."""
 
     init: int = 0
@@ -152,7 +154,7 @@ class Seeds(_Settings):
     anchors: int = 0
 
 
-class RunConfig(_Settings):
+class RunConfig(Settings):
     """One arm: everything that ``python -m drafters.train`` needs."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # also the folder under runs/
@@ -248,7 +250,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     return parse(RunConfig, data, str(path))
 
 
-def parse(kind: type[Settings], data: Any, where: str) -> Settings:
+def parse(kind: type[Kind], data: Any, where: str) -> Kind:
     """Validate settings; DataError names the first field that is wrong."""
     try:
         return kind.model_validate(data)

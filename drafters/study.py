@@ -1,0 +1,66 @@
+"""The study, from nothing: ``python -m drafters.study STUDY.yaml``.
+
+Trains every arm on one corpus, counts the baseline, evaluates all of them together on held-out prompts, and
+writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes on after a stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis import report
+from analysis.errors import Parser, run_command
+from analysis.runlog import read_manifest
+from drafters.baseline import make_next_token_run
+from drafters.config import PromptList, Settings, load_config, parse, read_yaml
+from drafters.evaluate import evaluate
+from drafters.train import default_device, run_folder, train
+
+
+class StudyEvaluation(Settings):
+    """Held-out prompts of a study."""
+
+    prompts: PromptList
+    batch_size: int = 32
+
+
+class Study(Settings):
+    """A study file: arm configurations (beside it), the baseline's run name, and the evaluation."""
+
+    arms: tuple[str, ...]
+    baseline: str | None = None
+    evaluation: StudyEvaluation
+
+
+def run_study(path: Path, device: str) -> list[Path]:
+    """Train and evaluate what ``path`` describes; returns the run folders."""
+    study = parse(Study, read_yaml(path), str(path))
+    configs = [load_config(path.parent / arm) for arm in study.arms]
+    folders = [run_folder(config.name, None) for config in configs]
+    for config, folder in zip(configs, folders, strict=True):
+        print(train(config, folder, device))
+    if study.baseline:
+        folders.append(run_folder(study.baseline, None))
+        print(make_next_token_run(configs[0], folders[-1], device))
+    settings = study.evaluation
+    lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
+    print(*lines, sep="\n")
+    for folder in folders:
+        times = read_manifest(str(folder)).timings
+        print(f"{folder.name}: " + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in times.items()))
+    return folders
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m drafters.study", description="Train, evaluate and compare the arms of a study.")
+    parser.add_argument("study", help="YAML file, such as drafters/recipes/study.yaml")
+    parser.add_argument("--device", default=default_device())
+    args = parser.parse_args(argv)
+    run_study(Path(args.study), args.device)
+    return report.main([])
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))
