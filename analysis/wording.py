@@ -1,0 +1,133 @@
+"""Every word and number format of a conclusion, in one place: verdicts, cautions, estimands, methods, p-values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What a paired estimate says. Better means longer accepted runs, in either protocol."""
+
+    B_BETTER = "B better"
+    A_BETTER = "A better"
+    INCONCLUSIVE = "inconclusive"
+    IDENTICAL = "identical"
+
+
+@dataclass(frozen=True)
+class Estimand:
+    """A metric of one arm; what is estimated is its difference, B - A, over the same prompts."""
+
+    key: str
+    name: str
+    definition: str
+    unit: str = "tokens"
+
+
+ACCEPTED_LENGTH = Estimand(
+    "accepted_length",
+    "mean accepted length",
+    "tokens accepted in one verification step after the prompt: 1 (the target's own first token) plus the leading "
+    "draft tokens that equal the target's greedy tokens, averaged over prompts",
+)
+TAU_POOLED = Estimand(
+    "tau_pooled",
+    "tau, pooled",
+    "tokens emitted in verification steps, summed over prompts, divided by the number of steps, summed over prompts; "
+    "the bonus token counts, the prefill token does not",
+)
+TAU_MEAN = Estimand(
+    "tau_mean",
+    "tau, mean over prompts",
+    "tokens emitted per verification step of each prompt, averaged over prompts; the bonus token counts, the prefill "
+    "token does not",
+)
+
+#: How interval and p of an estimate were made.
+METHODS = {
+    "exact": "exact percentile bootstrap of the mean; exact sign-flip test",
+    "cluster flip": "exact sign-flip test of whole clusters; interval by its inversion",
+    "cluster t": "cluster-robust t",
+    "none": "none",
+}
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A warning as data: a stable code for machines, a sentence for people."""
+
+    code: str
+    text: str
+
+
+_CAUTIONS = {
+    "no-pairs": "No pair is left here, so nothing is estimated.",
+    "single-pair": "One pair only: there is no interval, and no test can reject.",
+    "few-pairs": "{n} pairs only: no exact two-sided p can be below {least}, so nothing can be concluded at 5%.",
+    "one-cluster": "All prompts belong to one cluster: there is no interval, and no test can reject.",
+    "few-clusters": "{n} clusters only: no exact two-sided p can be below {least}, so no interval at 95% has ends.",
+    "few-clusters-t": "{n} clusters only: a cluster-robust t is approximate with fewer than 30.",
+    "zero-variance": "All {n} pairs differ by the same amount: the interval is a point for want of spread, not by "
+    "certainty.",
+    "zero-cluster-error": "Prompts differ but all {n} clusters have the same mean difference: the cluster standard "
+    "error is 0, which gives no interval.",
+    "p-without-interval": "p = {p} but the interval holds 0: the test asks for symmetry about 0, the interval for the "
+    "mean, and they disagree.",
+    "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
+    "pairs-lost": "{n} of {total} prompts have no pair and count nowhere: {reasons}.",
+    "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
+    "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
+    "training run: each arm was trained once, and another seed could move the difference.",
+}
+
+
+def caution(code: str, **facts: object) -> Caution:
+    """The caution of this code, with its facts filled in."""
+    return Caution(code, _CAUTIONS[code].format(**facts))
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Fixed decimals; an em dash for what is not defined."""
+    return "—" if value is None else f"{value + 0.0:.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """Fixed decimals with a sign, none on what rounds to 0."""
+    if value is None:
+        return "—"
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
+def interval(lo: float | None, hi: float | None, digits: int = 3) -> str:
+    """``lo to hi``, signed."""
+    return "—" if lo is None or hi is None else f"{signed(lo, digits)} to {signed(hi, digits)}"
+
+
+def p_value(p: float | None) -> str:
+    """Three digits, never 0: below 1e-12 it says so."""
+    if p is None:
+        return "—"
+    return "<1e-12" if p < 1e-12 else f"{p:.3g}"
+
+
+def equals_p(p: float | None) -> str:
+    """``p = 0.0312`` or ``p < 1e-12``, for a sentence."""
+    text = p_value(p)
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a percentage."""
+    return "—" if share is None else f"{100 * share:.{digits}f}%"
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 prompt``, ``1,200 prompts``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def one_line(text: object) -> str:
+    """``text`` on one line, without control characters: names come from files and may hold anything."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split()) or "(none)"
