@@ -35,25 +35,38 @@ class StepCount:
 def count_step(
     draft: Sequence[int], truth: Sequence[int], stop_ids: Collection[int], vocabulary: Collection[int] | None = None
 ) -> StepCount:
-    """Count one drafted block against the target's tokens at the same positions.
+    """Count one drafted block against the target's tokens at the same positions, all of them known.
 
     ``draft``: the drafter's tokens of slots 1..; ``truth``: the target's tokens there, cut after its first
-    stop token, or at the length limit. ``vocabulary``: the target ids that the drafter can propose, if not
-    all. A miss on a token outside it ended for lack of ``vocabulary``.
+    stop token, or at the length limit. ``vocabulary``: the target ids that the drafter can propose, if not all.
     """
-    drafted = len(draft)
-    stops = next((i for i, token in enumerate(truth) if token in stop_ids), None)
-    eligible = min(drafted, len(truth) if stops is None else stops)
-    accepted = 0
-    while accepted < eligible and draft[accepted] == truth[accepted]:
-        accepted += 1
+    stop_at = next((i for i, token in enumerate(truth) if token in stop_ids), None)
+    agreed = 0
+    while agreed < min(len(draft), len(truth)) and draft[agreed] == truth[agreed]:
+        agreed += 1
+    missing = vocabulary is not None and agreed < len(truth) and truth[agreed] not in vocabulary
+    return close_step(len(draft), agreed, stop_at=stop_at, room=len(truth) + 1, outside_vocabulary=missing)
+
+
+def close_step(
+    drafted: int, agreed: int, *, stop_at: int | None, room: int, outside_vocabulary: bool = False
+) -> StepCount:
+    """The counts of a step from ``agreed`` leading agreements of ``drafted`` slots.
+
+    ``stop_at``: how many tokens come before the first stop token, if the step reached one; ``room``: how many
+    tokens the step may still add; ``outside_vocabulary``: the target's token after the agreements is one that
+    the drafter cannot propose, so that a miss there ended for lack of vocabulary.
+    """
+    eligible = min(drafted, room - 1, drafted if stop_at is None else stop_at)
+    accepted = min(agreed, eligible)
     if accepted < eligible:
-        known = vocabulary is None or truth[accepted] in vocabulary
-        ended = "mismatch" if known else "vocabulary"
+        ended = "vocabulary" if outside_vocabulary else "mismatch"
+    elif stop_at is not None and accepted == stop_at:
+        ended = "stop"
     elif accepted == drafted:
         ended = "block"
     else:
-        ended = "stop" if stops is not None else "length"
+        ended = "length"
     return StepCount(drafted, eligible, accepted, ended)
 
 

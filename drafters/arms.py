@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from drafters.fusion import Contributions
+from drafters.head import Head
 from drafters.model import Drafter
 from drafters.target import Target
-from drafters.trainer import Head
 
 
 class Arm(Protocol):
@@ -70,7 +70,7 @@ class NextTokenArm:
     """
 
     layer_ids: tuple[int, ...] = ()
-    vocabulary = None
+    vocabulary: frozenset[int] | None = None
 
     def __init__(self, successor: np.ndarray, block_size: int):
         """``successor``: int64 [vocab], the token to propose after each token."""

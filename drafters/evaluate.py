@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ def _run_batches(
     runs: Sequence[Evaluated],
     target: Target,
     held_out: HeldOut,
-    roles: dict[str, str | None],
+    roles: Mapping[str, str | None],
     batch_size: int,
     eval_id: str,
 ) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from drafters.config import DrafterConfig
-from drafters.fusion import RMSNorm, build_fusion
+from drafters.fusion import ConcatFusion, GatedFusion, RMSNorm, build_fusion
 from drafters.keyed import torch_generator
 
 # Attention scores of more elements than this are computed block group by block group, and again in the
@@ -54,12 +55,14 @@ def block_attention(
     context_key: torch.Tensor,
     context_value: torch.Tensor,
     anchors: torch.Tensor,
+    sizes: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Exact attention of N blocks over the context before their anchors and over themselves.
 
     ``query`` [b, N, B, heads, d]; ``block_key``, ``block_value`` [b, N, B, kv heads, d];
     ``context_key``, ``context_value`` [b, kv heads, S, d]; ``anchors`` int64 [b, N]: a block sees context
-    position j iff j < its anchor. Returns [b, N, B, heads, d]. One softmax runs over both kinds of scores.
+    position j iff j < its anchor. ``sizes`` int64 [b, N]: slots from there on do not exist for the others (a
+    last block cut short). Returns [b, N, B, heads, d]. One softmax runs over both kinds of scores.
     """
     batch, blocks, size, heads, dim = query.shape
     kv_heads, length = context_key.shape[1:3]
@@ -73,6 +76,9 @@ def block_attention(
     hidden = torch.arange(length, device=anchors.device) >= anchors[..., None]
     context = context.masked_fill(hidden[:, None, :, None, :], float("-inf"))
     own = q.reshape(batch, kv_heads, blocks, group * size, dim) @ k.transpose(-1, -2)
+    if sizes is not None:
+        absent = torch.arange(size, device=sizes.device) >= sizes[..., None]
+        own = own.masked_fill(absent[:, None, :, None, :], float("-inf"))
     weights = torch.cat((context, own), dim=-1).softmax(dim=-1, dtype=torch.float32).to(query.dtype)
     from_context = weights[..., :length].reshape(batch, kv_heads, -1, length) @ context_value
     out = from_context.view_as(own[..., :1].expand(*own.shape[:-1], dim)) + weights[..., length:] @ v
@@ -109,16 +115,17 @@ class BlockAttention(nn.Module):
         anchors: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
+        sizes: torch.Tensor | None,
     ) -> torch.Tensor:
-        """x [b, N, B, H]; cos, sin [b, N, B, 1, d]."""
+        """x [b, N, B, H]; cos, sin [b, N, B, 1, d]; the rest as in :func:`block_attention`."""
         query = rotate(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.dim))), cos, sin)
         key = rotate(self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.dim))), cos, sin)
         value = self.v_proj(x).unflatten(-1, (-1, self.dim))
         batch, blocks, size, heads, _ = query.shape
         per_block = batch * heads * size * (context_key.shape[2] + size)
         group = max(1, SCORE_LIMIT // per_block)
-        if group >= blocks:
-            out = block_attention(query, key, value, context_key, context_value, anchors)
+        if group >= blocks or sizes is not None:  # sizes come with decoding: one block a sequence
+            out = block_attention(query, key, value, context_key, context_value, anchors, sizes)
         else:
             pieces = zip(
                 query.split(group, 1), key.split(group, 1), value.split(group, 1), anchors.split(group, 1), strict=True
@@ -156,13 +163,16 @@ class DraftLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, *attention: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *attention: torch.Tensor | None) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), *attention)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Drafter(nn.Module):
     """Fusion, draft layers and final norm. Embedding and output head are the target's, frozen, outside."""
+
+    fusion: ConcatFusion
+    inv_freq: torch.Tensor
 
     def __init__(self, config: DrafterConfig):
         super().__init__()
@@ -178,8 +188,11 @@ class Drafter(nn.Module):
         """Matrices from N(0, 0.02), each by its own name and the seed, so that arms of one seed share every
         weight that they have in common; norms and gates keep the values they were made with."""
         for name, parameter in self.named_parameters():
-            drawn = parameter.dim() == 2 and not name.startswith("fusion.gate")
-            if drawn or (name == "fusion.gate.weight" and not self.fusion.gate.starts_at_zero):
+            if name.startswith("fusion.gate"):
+                drawn = isinstance(self.fusion, GatedFusion) and not self.fusion.gate.starts_at_zero
+            else:
+                drawn = parameter.dim() == 2
+            if drawn:
                 with torch.no_grad():
                     parameter.normal_(0.0, 0.02, generator=torch_generator(seed, "init", name))
         return self
@@ -195,19 +208,24 @@ class Drafter(nn.Module):
         cos, sin = self.rotary(positions)
         if positions.dim() == 2:
             cos, sin = cos[:, None], sin[:, None]
+        layers = cast("list[DraftLayer]", self.layers)
         projected = [
-            layer.self_attn.project_context(c, cos, sin)
-            for layer, c in zip(self.layers, self.fusion(features), strict=True)
+            layer.self_attn.project_context(c, cos, sin) for layer, c in zip(layers, self.fusion(features), strict=True)
         ]
         return Context([key for key, _ in projected], [value for _, value in projected])
 
-    def forward(self, embeddings: torch.Tensor, anchors: torch.Tensor, context: Context) -> torch.Tensor:
-        """Hidden states [b, N, B, H] of blocks embedded as [b, N, B, H] at ``anchors`` int64 [b, N]."""
+    def forward(
+        self, embeddings: torch.Tensor, anchors: torch.Tensor, context: Context, sizes: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Hidden states [b, N, B, H] of blocks embedded as [b, N, B, H] at ``anchors`` int64 [b, N].
+
+        ``sizes`` int64 [b, N] cuts blocks short: slots from there on are not seen by the others.
+        """
         slots = torch.arange(embeddings.shape[2], device=anchors.device)
         cos, sin = (part[..., None, :] for part in self.rotary(anchors[..., None] + slots))
         x = embeddings
         for layer, key, value in zip(self.layers, context.keys, context.values, strict=True):
-            x = layer(x, key, value, anchors, cos, sin)
+            x = layer(x, key, value, anchors, cos, sin, sizes)
         return self.norm(x)
 
     def draft_hidden(self, features: torch.Tensor, embeddings: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from analysis.errors import DataError
 from drafters.anatomy import captured_layers, find_pad_id, find_parts, find_stop_ids, no_progress_bars, weights_sha256
 
 if TYPE_CHECKING:  # importing transformers' model classes takes seconds
-    from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 
 def default_layer_ids(num_layers: int, count: int) -> list[int]:
@@ -175,7 +175,7 @@ class Target:
         layer_ids: Sequence[int] = (),
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        cache: DynamicCache | None = None,
+        cache: Cache | None = None,
         logits: int | Literal["all"] = 0,
     ) -> TargetOutput:
         """Run ``input_ids`` [batch, length] after what ``cache`` holds.

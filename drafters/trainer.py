@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from drafters.blocks import IGNORED, Blocks, DataHash, make_blocks, sample_anchors
+from drafters.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.checkpoint import load_training_state, save_training_state
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus import Corpus, CorpusExample
+from drafters.head import Head
 from drafters.keyed import permutation
 from drafters.losses import BlockLoss, block_loss, default_gamma, fixed_weights
 from drafters.model import Drafter
@@ -42,23 +43,6 @@ class Batch:
     features: torch.Tensor
     blocks: Blocks
     rows: torch.Tensor  # labels as rows of the drafter's output head, IGNORED outside it
-
-
-class Head:
-    """The frozen embedding and output head, restricted to the draft vocabulary where there is one."""
-
-    def __init__(self, target: Target, config: DrafterConfig):
-        self.embed = target.embed
-        vocab = config.draft_vocab
-        weight = target.head_weight
-        self.ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
-        self.weight = weight if vocab is None else weight[self.ids.to(weight.device)].clone()
-        self._row = torch.full((config.vocab_size,), IGNORED)
-        self._row[self.ids] = torch.arange(len(self.ids))
-
-    def rows(self, labels: torch.Tensor) -> torch.Tensor:
-        """Target ids (or IGNORED) to rows of ``weight``; a token outside the draft vocabulary is IGNORED."""
-        return torch.where(labels == IGNORED, IGNORED, self._row[labels.clamp(min=0)])
 
 
 def collate(

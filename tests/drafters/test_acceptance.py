@@ -23,7 +23,7 @@ STOP = frozenset({0})
         ([5, 6, 7], [0], None, 0, 0, "stop"),
         ([5, 6, 7], [5, 6], None, 2, 2, "length"),  # the limit came before a stop
         ([5, 6, 7], [], None, 0, 0, "length"),
-        ([5, 6], [5, 6, 0], None, 2, 2, "block"),  # the block was full before the stop
+        ([5, 6], [5, 6, 0], None, 2, 2, "stop"),  # the block was full, but nothing was left to accept
     ],
 )
 def test_counts(draft, truth, vocabulary, eligible, accepted, ended):

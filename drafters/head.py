@@ -1,0 +1,30 @@
+"""What the drafter borrows of its target: the frozen embedding and output head."""
+
+from __future__ import annotations
+
+import torch
+
+from drafters.blocks import IGNORED
+from drafters.config import DrafterConfig
+from drafters.target import Target
+
+
+class Head:
+    """The frozen embedding and output head, restricted to the draft vocabulary where there is one."""
+
+    def __init__(self, target: Target, config: DrafterConfig):
+        self.embed = target.embed
+        vocab = config.draft_vocab
+        weight = target.head_weight
+        self.ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
+        self.weight = weight if vocab is None else weight[self.ids.to(weight.device)].clone()
+        self._row = torch.full((config.vocab_size,), IGNORED)
+        self._row[self.ids] = torch.arange(len(self.ids))
+
+    def knows(self, token: int) -> bool:
+        """Whether the drafter can propose this target id."""
+        return int(self._row[token]) != IGNORED
+
+    def rows(self, labels: torch.Tensor) -> torch.Tensor:
+        """Target ids (or IGNORED) to rows of ``weight``; a token outside the draft vocabulary is IGNORED."""
+        return torch.where(labels == IGNORED, IGNORED, self._row[labels.clamp(min=0)])
