@@ -77,14 +77,16 @@ _CAUTIONS = {
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "pairs-lost": "{n} of {total} prompts have no pair and count nowhere: {reasons}.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
+    "differs": "The arms differ in {what}: {a} (A) against {b} (B).",
+    "unknown": "Not known to be equal in both arms: {what}.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }
 
 
-def caution(code: str, **facts: object) -> Caution:
-    """The caution of this code, with its facts filled in."""
-    return Caution(code, _CAUTIONS[code].format(**facts))
+def caution(code: str, *, named: str | None = None, **facts: object) -> Caution:
+    """The caution of this code, with its facts filled in; ``named`` makes it ``<named>-<code>``."""
+    return Caution(f"{named}-{code}" if named else code, _CAUTIONS[code].format(**facts))
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -144,7 +144,8 @@ def simulated(
     datasets: Mapping[str, tuple[int, int]], *, effect: float = 0.3, seed: int = 0, steps: int | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Prompts of two arms: per data set (prompts, clusters). Acceptance is geometric with a rate that a cluster,
-    a prompt and the arm move; ``effect`` is what B adds on the logit scale. ``steps`` a prompt, else one (prefix)."""
+    a prompt and the arm move; ``effect`` is what B adds on the logit scale. One step a prompt (prefix), or as many as
+    ``steps``, give or take two."""
     rng = np.random.default_rng(seed)
     arms: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     for number, (dataset, (count, clusters)) in enumerate(datasets.items()):
@@ -154,7 +155,8 @@ def simulated(
             logit = 0.9 - 0.3 * number + of_cluster[cluster] + rng.normal(0, 0.4)
             for arm, extra in zip(arms, (0.0, effect), strict=True):
                 rate = 1 / (1 + np.exp(-logit - extra))
-                accepted = [int(min(rng.geometric(1 - rate) - 1, BLOCK - 1)) for _ in range(steps or 1)]
+                count = steps + int(rng.integers(-2, 3)) if steps else 1
+                accepted = [int(min(rng.geometric(1 - rate) - 1, BLOCK - 1)) for _ in range(count)]
                 arm.append(
                     prompt(
                         f"{number}-{i:04d}",
