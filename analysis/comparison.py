@@ -143,7 +143,7 @@ def compare_runs(
         pairs=pairs,
         fairness=rows,
         differences=design_differences(a.manifest, b.manifest),
-        cautions=(*_lost(pairs), *cautions_of(rows), *unusable, caution("one-seed")),
+        cautions=(*_unfinished(a, b), *_lost(pairs), *cautions_of(rows), *unusable, caution("one-seed")),
     )
 
 
@@ -195,6 +195,14 @@ def _labels(a: Run, b: Run) -> tuple[str, str]:
         if pair_of[0] != pair_of[1]:
             return pair_of
     return f"{a.label} (A)", f"{b.label} (B)"
+
+
+def _unfinished(*runs: Run) -> tuple[Caution, ...]:
+    return tuple(
+        caution("unfinished", run=run.name, status=run.manifest.status)
+        for run in runs
+        if run.manifest.status != "complete"
+    )
 
 
 def _lost(pairs: Pairs) -> tuple[Caution, ...]:

@@ -45,7 +45,8 @@ def summarise(evaluated: Evaluated) -> Gates | Caution | None:
         rows = run.read("gates")
         sample = rows.filter(pc.equal(rows["protocol"], evaluated.protocol)).to_pandas()[list(sample.columns)]
     sums = [f"{quantity}_sum" for quantity in GATE_QUANTITIES]
-    if not np.isfinite(stats[sums]).all(axis=None) or not np.isfinite(sample[["gate", "feature_norm"]]).all(axis=None):
+    values = stats[sums], sample[["gate", "feature_norm"]]
+    if not all(np.isfinite(frame.to_numpy(dtype=np.float64)).all() for frame in values):
         return caution("gates-nan", run=run.name)
     stats = stats[stats["n"] > 0].merge(evaluated.prompts[[*KEY, "cluster_id"]], on=list(KEY))
     if stats.empty:

@@ -23,7 +23,7 @@ _VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_CO
 def draw_all(comparison: Comparison) -> list[Plot]:
     """Every figure that the comparison has data for, in the order of the report."""
     with house_style():
-        plots = [plot for draw in _FIGURES if (plot := draw(comparison)) is not None]
+        plots = [plot for draw in _FIGURES.values() if (plot := draw(comparison)) is not None]
     for plot in plots:
         settle(plot.figure)
     return plots
@@ -223,14 +223,16 @@ def training_curves(comparison: Comparison) -> Plot | None:
     return Plot("training-curves", caption, figure, data)
 
 
-_FIGURES: tuple[Callable[[Comparison], Plot | None], ...] = (
-    paired_differences,
-    forest,
-    survival,
-    gate_against_norm,
-    contribution_share,
-    training_curves,
-)
+_FIGURES: dict[str, Callable[[Comparison], Plot | None]] = {
+    "paired-differences": paired_differences,
+    "forest": forest,
+    "survival": survival,
+    "gate-against-norm": gate_against_norm,
+    "contribution-share": contribution_share,
+    "training-curves": training_curves,
+}
+#: File stems of all figures that a report can have.
+NAMES = tuple(_FIGURES)
 
 
 def _differences(comparison: Comparison) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -76,6 +78,7 @@ _CAUTIONS = {
     "mean, and they disagree.",
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "pairs-lost": "{n} of {total} prompts have no pair and count nowhere: {reasons}.",
+    "unfinished": "{run} is {status}, not complete: its numbers may change.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
     "differs": "The arms differ in {what}: {a} (A) against {b} (B).",
     "unknown": "Not known to be equal in both arms: {what}.",
@@ -130,6 +133,26 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
+_BREAKS = re.compile("[\\s\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]+")
+
+
 def one_line(text: object) -> str:
-    """``text`` on one line, without control characters: names come from files and may hold anything."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split()) or "(none)"
+    """``text`` on one line, without control characters and overrides of the writing direction: names come from
+    files and may hold anything."""
+    return _BREAKS.sub(" ", str(text)).strip() or "(none)"
+
+
+def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float | None]], facts: str) -> str:
+    """The conclusion as a sentence. ``arms``: label and mean of A, then of B; ``facts``: difference, interval, p, n."""
+    (name_a, mean_a), (name_b, mean_b) = arms
+    a, b = f"{name_a} (A)", f"{name_b} (B)"
+    if verdict is Verdict.IDENTICAL:
+        return f"{a} and {b} are identical here: {metric.name} {number(mean_a)} {metric.unit} in both, {facts}."
+    if verdict is Verdict.INCONCLUSIVE:
+        values = f"{number(mean_b)} {metric.unit} with {b}, {number(mean_a)} with {a}"
+        return f"No conclusion: {metric.name} {values}, {facts}."
+    (better, mean), (other, mean_of_other) = ((b, mean_b), (a, mean_a))
+    if verdict is Verdict.A_BETTER:
+        (better, mean), (other, mean_of_other) = ((a, mean_a), (b, mean_b))
+    values = f"{number(mean)} against {number(mean_of_other)} {metric.unit}"
+    return f"{better} is better than {other}: {metric.name} {values}, {facts}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -202,6 +202,7 @@ def test_holm_golden():
     assert holm([None]) == [None]
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=8))
 def test_holm_is_that_of_statsmodels(p_values):
     assert holm(p_values) == pytest.approx(list(multipletests(p_values, method="holm")[1]))

@@ -36,6 +36,7 @@ def test_numbers():
 
 def test_names_are_put_on_one_line():
     assert one_line("a\n b\t|c\x07") == "a b |c"
+    assert one_line("می\u200cخواهم") == "می\u200cخواهم"  # a joiner is part of the word
     assert one_line("\u202eعربي") == "عربي"  # without the override that would turn the rest of the line around
     assert one_line(" \n") == "(none)"
 

@@ -1,0 +1,74 @@
+"""Compare two runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
+
+Prints a summary and writes a report with figures to ``reports/<A>-vs-<B>/``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from analysis import markdown, wording
+from analysis.comparison import Comparison, compare_runs
+from analysis.errors import Parser, UsageError, run_command
+from analysis.report import default_reports, folder_name, write_report
+
+
+def summarise(comparison: Comparison, console: Console) -> None:
+    """The conclusion, a table of estimates and the cautions."""
+    c = comparison
+    console.print(markdown.headline(c), style="bold", soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    table.add_column("")
+    for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    rows = [(e.estimand.name, e, e.p) for e in (c.overall, *c.others)]
+    rows += [(f"  {wording.one_line(name)}", e, e.p_adjusted) for name, e in c.by_dataset.items()]
+    for name, e, p in rows:
+        cells = [wording.number(e.mean_a, 2), wording.number(e.mean_b, 2), wording.signed(e.estimate)]
+        cells += [wording.interval(e.lo, e.hi), wording.p_value(p), f"{e.n_pairs:,}", f"{e.n_clusters:,}"]
+        table.add_row(name, *cells, e.verdict)
+    console.print(table)
+    method = wording.METHODS[c.overall.method]
+    console.print(f"Method: {method}. By data set, p is adjusted by Holm.", soft_wrap=True)
+    for text in markdown.cautions(c):
+        console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m analysis.compare", description="Compare two runs over the prompts that both have.")
+    parser.add_argument("run_a", metavar="RUN_A", help="run folder, fsspec address, or name under runs/")
+    parser.add_argument("run_b", metavar="RUN_B")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)")
+    parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
+    parser.add_argument("--min-coverage", type=float, default=0.95, metavar="SHARE", help="of the smaller run (0.95)")
+    parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
+    parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
+    args = parser.parse_args(argv)
+    if not 0 <= args.min_coverage <= 1:
+        raise UsageError(f"--min-coverage is a share from 0 to 1, not {args.min_coverage}")
+    comparison = compare_runs(
+        args.run_a,
+        args.run_b,
+        protocol=args.protocol,
+        min_coverage=args.min_coverage,
+        strict=args.strict,
+        allow_incomplete=args.allow_incomplete,
+    )
+    report = write_report(comparison, args.out or default_reports() / folder_name(comparison))
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows ?, and the report is whole
+    console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 110)
+    summarise(comparison, console)
+    console.print(f"report: {report}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))

@@ -1,0 +1,207 @@
+"""Reports on disk: one folder per comparison, and ``python -m analysis.report`` for all that a plan lists.
+
+The plan, ``reports/plan.yaml``:
+
+    comparisons:
+      - {a: study-dflash, b: study-dynadflash, name: title, question: what it is to answer}
+
+``name`` and ``question`` are optional. Each entry becomes ``<folder of the plan>/<A>-vs-<B>/``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from analysis import figures, markdown, plots
+from analysis.comparison import ArmSummary, Comparison, compare_runs
+from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.runlog import MANIFEST, find_runs_folder, read_manifest, resolve, write_atomic
+from analysis.wording import Estimand
+
+RESULT_VERSION = 1
+LOST = "lost-pairs.csv"
+
+
+def write_report(
+    comparison: Comparison, folder: Path, *, title: str | None = None, question: str | None = None
+) -> Path:
+    """Write ``report.md``, ``result.json`` and the figures with their CSV files; returns the path of report.md.
+
+    The report is written last. Figures that an earlier report had and this one has not are removed; files of other
+    names are left alone.
+    """
+    drawn = plots.draw_all(comparison)
+    files: dict[str, bytes | str] = {}
+    for plot in drawn:
+        files[f"figures/{plot.name}.png"] = figures.png(plot.figure)
+        files[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
+        files[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
+    if len(comparison.pairs.lost):
+        files[LOST] = figures.csv(comparison.pairs.lost)
+    files["result.json"] = to_json(comparison, title=title, question=question)
+    files["report.md"] = markdown.render(comparison, drawn, title=title, question=question)
+    for name, data in files.items():
+        write_atomic(folder / name, data)
+    ours = [LOST, *(f"figures/{name}.{kind}" for name in plots.NAMES for kind in ("png", "svg", "csv"))]
+    for name in set(ours) - set(files):
+        (folder / name).unlink(missing_ok=True)
+    return folder / "report.md"
+
+
+def to_json(comparison: Comparison, *, title: str | None = None, question: str | None = None) -> str:
+    """The result for machines: strict JSON (null for what is not defined), floats to 12 significant digits."""
+    c = comparison
+    arms = {arm.side.lower(): _arm(arm) for arm in (c.a, c.b)}
+    result = {
+        "result_version": RESULT_VERSION,
+        "title": title,
+        "question": question,
+        "protocol": c.protocol,
+        "estimands": [dataclasses.asdict(e.estimand) for e in (c.overall, *c.others)],
+        "arms": arms,
+        "overall": c.overall,
+        "others": c.others,
+        "by_dataset": c.by_dataset,
+        "datasets": c.datasets,
+        "pairs": {
+            "pairs": len(c.pairs.frame),
+            "evaluated_a": c.pairs.evaluated_a,
+            "evaluated_b": c.pairs.evaluated_b,
+            "coverage": c.pairs.coverage,
+            "lost": c.pairs.lost.to_dict("records"),
+        },
+        "fairness": c.fairness,
+        "differences": c.differences,
+        "cautions": c.cautions,
+    }
+    return json.dumps(_plain(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _arm(arm: ArmSummary) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "label": arm.label,
+        "survival": arm.survival.to_dict("records"),
+        "gates": arm.gates.table.to_dict("records") if arm.gates is not None else None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, mappings, sequences and numbers as plain JSON values; an estimand as its key."""
+    if isinstance(value, Estimand):
+        return value.key
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else None
+    return str(value) if isinstance(value, str) else value
+
+
+class PlanEntry(BaseModel):
+    """One comparison of the plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    a: str
+    b: str
+    name: str | None = None
+    question: str | None = None
+
+
+class Plan(BaseModel):
+    """``reports/plan.yaml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    comparisons: list[PlanEntry]
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises UsageError if there is none, DataError naming the field at fault."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Plan.model_validate(data)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"no plan {path}; write one, such as 'comparisons: [{{a: RUN, b: RUN}}]', "
+            "or use python -m analysis.compare RUN_A RUN_B"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not YAML ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise DataError(f"{path}: {field}: {first['msg']}") from error
+
+
+def default_plan() -> Path:
+    """``reports/plan.yaml`` beside the nearest ``runs/`` folder, else in the working directory."""
+    return default_reports() / "plan.yaml"
+
+
+def default_reports() -> Path:
+    """The ``reports/`` folder beside the nearest ``runs/`` folder, else of the working directory."""
+    runs = find_runs_folder()
+    root = runs.parent if runs else Path.cwd()
+    return Path(os.path.relpath(root / "reports"))
+
+
+def folder_name(comparison: Comparison) -> str:
+    """``<A>-vs-<B>``, of the runs' folder names."""
+    return f"{comparison.a.name}-vs-{comparison.b.name}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the reports that the plan lists; name what was left out."""
+    parser = Parser(prog="python -m analysis.report", description="Write the reports that a plan lists.")
+    parser.add_argument("plan", nargs="?", type=Path, help="YAML file (default: reports/plan.yaml)")
+    path: Path = parser.parse_args(argv).plan or default_plan()
+    plan = read_plan(path)
+    failures = []
+    for number, entry in enumerate(plan.comparisons, start=1):
+        try:
+            outcome = _write(entry, path.parent)
+        except DataError as error:
+            outcome = f"left out: {error}"
+            failures.append(f"{entry.a} vs {entry.b}: {error}")
+        print(f"[{number}/{len(plan.comparisons)}] {entry.a} vs {entry.b}: {outcome}", flush=True)
+    if unlisted := _unlisted(plan):
+        print(f"not in the plan, left out: {', '.join(unlisted)}")
+    if failures:
+        raise DataError(f"{len(failures)} of {len(plan.comparisons)} comparisons failed; the first: {failures[0]}")
+    return 0
+
+
+def _write(entry: PlanEntry, reports: Path) -> str:
+    """Write one comparison of the plan, unless a run of it is unfinished; what to tell the user."""
+    for run in (entry.a, entry.b):
+        status = read_manifest(resolve(run)).status
+        if status != "complete":
+            return f"left out: {run} is {status}, not complete"
+    comparison = compare_runs(entry.a, entry.b)
+    report = write_report(comparison, reports / folder_name(comparison), title=entry.name, question=entry.question)
+    return f"{comparison.overall.verdict}; {report}"
+
+
+def _unlisted(plan: Plan) -> list[str]:
+    """Runs of the nearest ``runs/`` folder that the plan does not compare."""
+    runs = find_runs_folder()
+    listed = {Path(run).name for entry in plan.comparisons for run in (entry.a, entry.b)}
+    return sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}") if p.parent.name not in listed) if runs else []
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))
