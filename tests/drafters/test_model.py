@@ -233,7 +233,7 @@ class TestParityWithTheReference:
     @pytest.mark.parametrize("block_size", [2, 4, 8, 16])
     @pytest.mark.parametrize("length", [1, 7, 40])
     def test_their_weights_in_our_model(self, reference, tmp_path, block_size, length):
-        config, theirs, ours = self.pair(reference, block_size, tmp_path)
+        _, theirs, ours = self.pair(reference, block_size, tmp_path)
         g = torch.Generator().manual_seed(length)
         features = torch.randn(1, length, 3, 24, generator=g)
         embeddings = torch.randn(1, 1, block_size, 24, generator=g)

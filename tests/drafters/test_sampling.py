@@ -126,7 +126,7 @@ def test_a_greedy_draft_keeps_the_distribution(target):
 
 def test_a_good_drafter_keeps_the_distribution(target):
     # the target's own first-step logits: right at slot 1, somewhat wrong later
-    logits = target.forward(torch.tensor([PROMPT + [0]]), logits=1).logits[0, -1].tolist()
+    logits = target.forward(torch.tensor([[*PROMPT, 0]]), logits=1).logits[0, -1].tolist()
     assert p_value(target, ScriptedDrafter(target, logits), Sampling(1.0)) > REJECT
 
 

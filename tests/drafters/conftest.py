@@ -1,0 +1,43 @@
+"""A tiny target on disk, prompts in a file, and a configuration that trains on them in seconds."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.tiny import tiny_target
+
+
+@pytest.fixture(scope="session")
+def target_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target") / "tiny"
+    target = tiny_target()
+    target.model.save_pretrained(folder)
+    target.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return tiny_target()
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, target_folder):
+    """A working directory with runs/, a cache of its own, train.jsonl, test.jsonl and arm.yaml."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRAFTLAB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "runs").mkdir()
+    for name, numbers in (("train", range(20)), ("test", range(100, 112))):
+        lines = [json.dumps({"question": f"What is {n} plus {n + 1}?", "answer": str(2 * n + 1)}) for n in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    arm = {
+        "name": "arm",
+        "target": str(target_folder),
+        "drafter": {"num_layers": 2, "target_layers": 2, "block_size": 6, "mask_token_id": 3, "draft_vocab": 40},
+        "corpus": {"prompts": [{"source": "train.jsonl", "name": "sums"}], "max_new_tokens": 16, "batch_size": 8},
+        "validation": {"seen": [{"source": "test.jsonl", "count": 4}], "every": 4},
+        "training": {"steps": 12, "batch": 4, "anchors": 4, "checkpoint_every": 4},
+    }
+    (tmp_path / "arm.yaml").write_text(yaml.safe_dump(arm))
+    return tmp_path
