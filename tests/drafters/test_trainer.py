@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from drafters.blocks import IGNORED
 from drafters.config import complete, load_config
 from drafters.corpus import build_corpus
 from drafters.prompts import load_prompts
