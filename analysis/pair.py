@@ -95,10 +95,10 @@ def _require_coverage(pairs: Pairs, a: Evaluated, b: Evaluated, min_coverage: fl
     where = f"{a.run.address} and {b.run.address}"
     if pairs.frame.empty:
         raise DataError(f"no pairs: {where} have no prompt in common with a value in both ({told})")
-    if strict and len(pairs.lost):
-        raise DataError(f"{where}: {len(pairs.lost)} prompts have no pair ({told}), and --strict allows none")
     if pairs.coverage < min_coverage:
         raise DataError(
             f"{where}: {len(pairs.frame)} pairs are {pairs.coverage:.1%} of the smaller run, under {min_coverage:.0%} "
             f"({told}); --min-coverage allows less"
         )
+    if strict and len(pairs.lost):
+        raise DataError(f"{where}: {len(pairs.lost)} prompts have no pair ({told}), and --strict allows none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,11 @@ def write_run(
     seed: int = 0,
     poison_gates: bool = False,
 ) -> Path:
-    """Write a complete run. ``change`` edits the manifest first; ``poison_gates`` puts NaN into one moment."""
+    """Write a complete run, in place of one that is there.
+
+    ``change`` edits the manifest first; ``poison_gates`` puts NaN into one moment.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     manifest = manifest_of(folder.name, prompts, protocol, fusion)
     (eval_id,) = manifest.evaluations
     if change:
