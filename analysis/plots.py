@@ -34,12 +34,9 @@ def paired_differences(comparison: Comparison) -> Plot:
     d = _differences(comparison)
     figure = Figure(figsize=(WIDTH, 3.4))
     raw, mean = figure.subplots(1, 2, width_ratios=[3, 1])
-    values, counts = np.unique(d.round(1), return_counts=True)
-    x = np.concatenate([_spread(count, counts.max()) for count in counts])
-    y = np.concatenate([np.sort(d[d.round(1) == value]) for value in values])
     raw.axhline(0, color=INK, linewidth=0.8)
-    colours = np.array([ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"]])[np.sign(y).astype(int) + 1]
-    raw.scatter(x, y, s=9, c=colours, alpha=0.6, linewidths=0, rasterized=True)
+    colours = np.array([ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"]])[np.sign(np.sort(d)).astype(int) + 1]
+    raw.scatter(*_packed(d), s=9, c=colours, alpha=0.7, linewidths=0, rasterized=True)
     raw.set_xlim(-0.55, 0.55)
     raw.set_xticks([])
     raw.set_ylabel(f"difference per prompt, B - A ({comparison.estimand.unit})")
@@ -55,8 +52,8 @@ def paired_differences(comparison: Comparison) -> Plot:
     frame = comparison.pairs.frame
     data = pd.DataFrame({"prompt_id": frame["prompt_id"], "dataset": frame["dataset"], "difference": d})
     caption = (
-        f"Paired differences in {comparison.estimand.name}: every prompt (left), and the estimate with its 95% "
-        "interval on a scale of its own (right)."
+        f"Paired differences in {comparison.estimand.name}: every prompt, dots of one value together (left), and "
+        "the estimate with its 95% interval on a scale of its own (right)."
     )
     return Plot("paired-differences", caption, figure, data)
 
@@ -240,9 +237,15 @@ def _differences(comparison: Comparison) -> np.ndarray:
     return tokens_b / steps_b - tokens_a / steps_a
 
 
-def _spread(count: int, most: int) -> np.ndarray:
-    """``count`` points beside each other, the fullest row as wide as the panel."""
-    return (np.arange(count) - (count - 1) / 2) / max(most, 20)
+def _packed(d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the sorted values as dots: about equal ones side by side, integers in several rows if many."""
+    whole = bool((d == d.round()).all())
+    _, counts = np.unique(d.round(0 if whole else 1), return_counts=True)
+    rows = -(-int(counts.max()) // 70) if whole else 1
+    rank = np.arange(d.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = -(-counts // rows)
+    x = (rank // rows - (np.repeat(columns, counts) - 1) / 2) / max(columns.max(), 20)
+    return x, np.sort(d) + (rank % rows - (rows - 1) / 2) * min(0.16, 0.7 / rows)
 
 
 def _interval(axes: Axes, at: float, estimate: Estimate, *, vertical: bool = False) -> None:

@@ -37,7 +37,7 @@ def write_report(
     """Write ``report.md``, ``result.json`` and the figures with their CSV files; returns the path of report.md.
 
     The report is written last. Figures that an earlier report had and this one has not are removed; files of other
-    names are left alone.
+    names are left alone. Raises UsageError if the folder cannot be written.
     """
     drawn = plots.draw_all(comparison)
     files: dict[str, bytes | str] = {}
@@ -49,11 +49,14 @@ def write_report(
         files[LOST] = figures.csv(comparison.pairs.lost)
     files["result.json"] = to_json(comparison, title=title, question=question)
     files["report.md"] = markdown.render(comparison, drawn, title=title, question=question)
-    for name, data in files.items():
-        write_atomic(folder / name, data)
     ours = [LOST, *(f"figures/{name}.{kind}" for name in plots.NAMES for kind in ("png", "svg", "csv"))]
-    for name in set(ours) - set(files):
-        (folder / name).unlink(missing_ok=True)
+    try:
+        for name, data in files.items():
+            write_atomic(folder / name, data)
+        for name in set(ours) - set(files):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder") from error
     return folder / "report.md"
 
 

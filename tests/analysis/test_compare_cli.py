@@ -321,6 +321,14 @@ def test_usage(compare, argv, capsys):
     assert code == Exit.USAGE
 
 
+def test_a_folder_that_cannot_be_written(compare, tmp_path):
+    a, b = two_runs(tmp_path, [1, 2, 3], [2, 3, 4], **BARE)
+    (tmp_path / "file").write_text("")
+    code, out, err, _ = compare(a, b, "--out", "file")
+    assert (code, out, err.count("\n")) == (Exit.USAGE, "", 1)
+    assert "cannot write the report to file" in err
+
+
 def test_min_coverage_and_allow_incomplete_allow_it(compare, tmp_path):
     a, b = two_runs(tmp_path, [1, 2, 3], [2, 3, 4], **BARE)
     write_run(b, prompts_of([2, 3]), change=lambda m: setattr(m.training, "status", "running"), **BARE)
