@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -19,6 +20,7 @@ from analysis.manifest import Manifest, settings_hash
 from analysis.runlog import MANIFEST, RunWriter
 from drafters.arms import NextTokenArm
 from drafters.config import RunConfig, load_config
+from drafters.corpus import CorpusExample
 from drafters.prompts import load_prompts, prompt_set_hash
 from drafters.provenance import environment
 from drafters.target import Target
@@ -34,7 +36,7 @@ def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
     target = Target.load(config.target, device=device)
     prompts = load_prompts(config.corpus.prompts)
     corpus = arm_corpus(config, target, prompts, None)
-    answers = [(e := corpus[i]).tokens[e.prompt_length :].numpy() for i in range(len(corpus))]
+    answers = [span for i in range(len(corpus)) for span in _answer_spans(corpus[i])]
     arm = NextTokenArm.from_answers(answers, target.vocab_size, config.drafter.block_size)
     settings = config.model_dump(mode="json", include={"target", "corpus"})
     manifest = Manifest(
@@ -60,7 +62,13 @@ def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
     save_file(tensors, checkpoints / NEXT_TOKEN)
     remember_prompts(checkpoints, prompts)
     RunWriter(folder, manifest).save()  # last: a folder without a manifest is no run
-    return f"{folder}: counted {len(answers)} answers"
+    return f"{folder}: counted the answers to {len(corpus)} prompts"
+
+
+def _answer_spans(example: CorpusExample) -> list[np.ndarray]:
+    """The supervised runs of tokens of an example; several where given answers alternate with questions."""
+    places = np.flatnonzero(example.supervised.numpy())
+    return [example.tokens.numpy()[run] for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)]
 
 
 def load_next_token(path: Path) -> NextTokenArm:
