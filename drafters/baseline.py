@@ -35,7 +35,7 @@ def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
         return f"{folder}: exists already; nothing to do"
     target = Target.load(config.target, device=device)
     prompts = load_prompts(config.corpus.prompts)
-    corpus = arm_corpus(config, target, prompts, None)
+    corpus = arm_corpus(config, target, prompts, "corpus")
     answers = [span for i in range(len(corpus)) for span in _answer_spans(corpus[i])]
     arm = NextTokenArm.from_answers(answers, target.vocab_size, config.drafter.block_size)
     settings = config.model_dump(mode="json", include={"target", "corpus"})

@@ -121,11 +121,13 @@ class CorpusSettings(Settings):
 
 
 class ValidationSettings(Settings):
-    """A fixed slice on which the accepted length is followed during training; empty lists: not followed."""
+    """Held-out prompts on which training is followed, by the mean accepted length of the ``prefix`` protocol.
+
+    Empty lists: not followed.
+    """
 
     seen: PromptList = ()
     unseen: PromptList = ()
-    anchors: int = 8  # per example
     every: int = Field(default=100, ge=1)  # optimizer steps
 
 

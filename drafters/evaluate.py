@@ -1,36 +1,33 @@
 """Evaluate trained arms on held-out prompts: ``python -m drafters.evaluate RUN [RUN ...] --prompts ...``.
 
-Several runs of one target are evaluated together: the target answers each batch once for all of them. Every
-run gets its own part files, named by the hash of the evaluation's settings; parts of other evaluations are
-never touched. Finished batches are kept in ``.partial/``, so a stopped evaluation goes on where it was.
+Several runs of one target are evaluated together, on the same prompts: under ``prefix`` the target answers each
+batch once for all of them, under ``generate`` the arms take turns on every prompt. Under torchrun the batches
+are shared among the ranks.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from analysis.errors import DataError, Parser, run_command
+from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.manifest import Evaluation, settings_hash
-from analysis.runlog import Run, RunWriter, resolve, rows_to_table
+from analysis.runlog import Run, resolve
 from drafters.arms import Arm, BlockArm
 from drafters.baseline import NEXT_TOKEN, load_next_token
 from drafters.checkpoint import load_drafter
-from drafters.prefix import GATE_SAMPLING, Rows, prefix_rows, vocabulary_coverage
+from drafters.config import parse
+from drafters.evaluation import Evaluated, Rank, begin, finish
+from drafters.generation import Generate, GenerateSettings
+from drafters.prefix import GATE_SAMPLING, Prefix
 from drafters.progress import progress
 from drafters.prompts import (
     Prompt,
     PromptSource,
-    family_caveat,
     load_prompts,
     messages,
     parse_source,
@@ -39,9 +36,6 @@ from drafters.prompts import (
 )
 from drafters.target import Target
 from drafters.train import FINAL, TRAINING_PROMPTS, default_device
-
-TABLES = ("acceptance", "prompts", "gates", "gate_stats")
-COVERAGE = "coverage.json"  # of one batch: how many of the target's tokens the arm can propose
 
 
 @dataclass(frozen=True)
@@ -57,19 +51,15 @@ class HeldOut:
         return "template seen" if prompt.cluster_id in self.trained_clusters else "unseen"
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """One run under evaluation."""
-
-    writer: RunWriter
-    arm: Arm
-    partial: Path  # finished batches of this evaluation
-
-
 def evaluate(
-    references: Sequence[str], sources: Sequence[PromptSource], *, batch_size: int = 32, device: str = "cpu"
+    references: Sequence[str],
+    sources: Sequence[PromptSource],
+    *,
+    generate: GenerateSettings | None = None,
+    batch_size: int = 32,
+    device: str = "cpu",
 ) -> list[str]:
-    """Evaluate runs with the ``prefix`` protocol; returns a line per run for the user.
+    """Evaluate runs with the ``prefix`` protocol, or with ``generate`` as set; returns a line per run.
 
     Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
     """
@@ -77,29 +67,72 @@ def evaluate(
     target = Target.load(_common_target(folders), device=device)
     arms = [_load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
-    settings = {
-        "protocol": "prefix",
+    settings: dict[str, Any] = {
+        "protocol": "generate" if generate else "prefix",
         "prompts": [source.model_dump(mode="json") for source in sources],
         "batch_size": batch_size,
-        "gate_sampling": GATE_SAMPLING,
+        **(generate.model_dump(mode="json") if generate else {"gate_sampling": GATE_SAMPLING}),
     }
     eval_id = settings_hash(settings)[:12]
+    record = Evaluation(
+        status="running",
+        protocol=settings["protocol"],
+        settings=settings,
+        prompt_set_sha256=prompt_set_hash(held_out.prompts),
+        prompts=len(held_out.prompts),
+        block_size=1,  # each arm's own is entered with its run
+    )
+    caveats = []
+    if held_out.removed:
+        caveats = [f"evaluation {eval_id}: {held_out.removed} prompts are training prompts, and were left out"]
     lines, runs = [], []
     for folder, arm in zip(folders, arms, strict=True):
-        run = _begin(folder, arm, eval_id, settings, held_out)
+        run = begin(folder, arm, eval_id, record, caveats)
         if run is None:
             lines.append(f"{folder}: evaluation {eval_id} is complete already; nothing to do")
         else:
             runs.append(run)
-    if not runs:
-        return lines
-    started = time.monotonic()
-    roles = {source.label: source.role for source in sources}
-    _run_batches(runs, target, held_out, roles, batch_size, eval_id)
+    if runs:
+        roles = {source.label: source.role for source in sources}
+
+        def describe(prompt: Prompt) -> dict[str, Any]:
+            return {
+                "cluster_id": prompt.cluster_id,
+                "category": prompt.category,
+                "study_role": roles.get(prompt.dataset),
+                "seen": held_out.seen(prompt),
+            }
+
+        protocol = Generate(target, eval_id, describe, generate) if generate else Prefix(target, eval_id, describe)
+        lines += _ask(runs, protocol, _batches(target, held_out.prompts, batch_size))
+    return [*lines, *caveats]
+
+
+def _ask(runs: Sequence[Evaluated], protocol: Prefix | Generate, batches: Sequence[Sequence[Prompt]]) -> list[str]:
+    """Do every batch of this rank that some run still lacks, and join them where they are all there."""
+    rank, started = Rank.of_environment(), time.monotonic()
+    mine = range(rank.number, len(batches), rank.world)
+    with progress(f"evaluate {', '.join(run.folder.name for run in runs)}", len(mine)) as tick:
+        for done, number in enumerate(mine, 1):
+            missing = [run for run in runs if run.lacks(number)]
+            if missing:
+                found = protocol.batch(batches[number], [run.arm for run in missing])
+                for run, rows in zip(missing, found, strict=True):
+                    run.keep(number, rows)
+            tick(done, "")
+    prompts = sum(len(batch) for batch in batches)
+    lines = []
     for run in runs:
-        _finish(run, eval_id, time.monotonic() - started)
-        lines.append(f"{run.writer.folder}: {len(held_out.prompts)} prompts, evaluation {eval_id}")
+        whole = finish(run, len(batches), rank.world, time.monotonic() - started)
+        state = f"{prompts} prompts" if whole else f"rank {rank.number} is done, others are not"
+        lines.append(f"{run.folder}: {state}, evaluation {run.eval_id}")
     return lines
+
+
+def _batches(target: Target, prompts: Sequence[Prompt], size: int) -> list[list[Prompt]]:
+    """Prompts of like length together, which wastes little on padding; a fixed rule, so always the same."""
+    ordered = sorted(prompts, key=lambda prompt: len(target.encode_chat(messages(prompt))))
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
 def _common_target(folders: Sequence[Path]) -> str:
@@ -131,131 +164,44 @@ def _held_out(prompts: Sequence[Prompt], folders: Sequence[Path]) -> HeldOut:
     ]
     overlap = remove_overlap(prompts, trained)
     if not overlap.kept:
-        raise DataError("no prompt is left to ask: all of them are training prompts of these runs")
+        raise DataError("no prompt is left to ask: all of them are training prompts of these runs; try another seed")
     removed = len(overlap.same_prompt) + len(overlap.same_original)
     return HeldOut(overlap.kept, frozenset(p.cluster_id for p in trained), removed)
-
-
-def _begin(folder: Path, arm: Arm, eval_id: str, settings: dict[str, Any], held_out: HeldOut) -> Evaluated | None:
-    """Enter the evaluation into the run's manifest; None if it is there, complete, for these weights."""
-    writer = RunWriter.resume(folder)
-    drafter = writer.manifest.drafter
-    record = Evaluation(
-        status="running",
-        protocol="prefix",
-        settings=settings,
-        prompt_set_sha256=prompt_set_hash(held_out.prompts),
-        prompts=len(held_out.prompts),
-        block_size=arm.block_size,
-        checkpoint_sha256=drafter.checkpoint_sha256 if drafter else None,
-    )
-    partial = folder / ".partial" / eval_id
-    known = writer.manifest.evaluations.get(eval_id)
-    if known is not None:
-        same = known.model_dump(exclude={"status", "datasets"}) == record.model_dump(exclude={"status", "datasets"})
-        if same and known.status == "complete":
-            return None
-        if not same:  # other weights or other training prompts: what was kept belongs to those
-            shutil.rmtree(partial, ignore_errors=True)
-    writer.manifest.evaluations[eval_id] = record
-    if held_out.removed:
-        caveat = f"evaluation {eval_id}: {held_out.removed} prompts are training prompts, and were left out"
-        if caveat not in writer.manifest.caveats:
-            writer.manifest.caveats.append(caveat)
-    writer.save()
-    partial.mkdir(parents=True, exist_ok=True)
-    return Evaluated(writer, arm, partial)
-
-
-def _run_batches(
-    runs: Sequence[Evaluated],
-    target: Target,
-    held_out: HeldOut,
-    roles: Mapping[str, str | None],
-    batch_size: int,
-    eval_id: str,
-) -> None:
-    """Ask every batch that some run still lacks, and keep its rows beside that run."""
-    encoded = [(prompt, target.encode_chat(messages(prompt))) for prompt in held_out.prompts]
-    encoded.sort(key=lambda item: len(item[1]))  # like lengths together: less padding; stable, so always the same
-    batches = [encoded[i : i + batch_size] for i in range(0, len(encoded), batch_size)]
-    layers = sorted({layer for run in runs for layer in run.arm.layer_ids})
-    longest = max(run.arm.block_size for run in runs)
-    with progress("evaluate (prefix)", len(batches)) as tick:
-        for number, batch in enumerate(batches):
-            missing = [run for run in runs if not (run.partial / f"{number:06d}").is_dir()]
-            if missing:
-                prompts, tokens = zip(*batch, strict=True)
-                output = target.greedy(tokens, longest, layer_ids=layers)
-                describe = [{"study_role": roles.get(p.dataset), "seen": held_out.seen(p)} for p in prompts]
-                for run in missing:
-                    rows = prefix_rows(run.arm, target, prompts, tokens, output, layers, describe, eval_id)
-                    _keep(run.partial / f"{number:06d}", rows, vocabulary_coverage(run.arm, prompts, output))
-            tick(number + 1, "")
-
-
-def _keep(folder: Path, rows: Rows, coverage: dict[str, list[int]]) -> None:
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    for name, found in rows.items():
-        pq.write_table(rows_to_table(name, found), temporary / f"{name}.parquet")
-    (temporary / COVERAGE).write_text(json.dumps(coverage), encoding="utf-8")
-    temporary.rename(folder)
-
-
-def _finish(run: Evaluated, eval_id: str, seconds: float) -> None:
-    """Join the kept batches into this evaluation's part files, and close it in the manifest."""
-    writer = run.writer
-    tables = {}
-    for name in TABLES:
-        files = sorted(run.partial.glob(f"*/{name}.parquet"))
-        tables[name] = pa.concat_tables([pq.read_table(file) for file in files])
-        if tables[name].num_rows:
-            writer.append(name, tables[name], part=eval_id)
-    record = writer.manifest.evaluations[eval_id]
-    record.datasets = _describe(tables, sorted(run.partial.glob(f"*/{COVERAGE}")))
-    writer.manifest.timings[f"evaluate_{eval_id}_s"] = seconds
-    writer.commit()
-    record.status = "complete"
-    writer.save()
-    shutil.rmtree(run.partial)
-
-
-def _describe(tables: dict[str, pa.Table], coverage_files: Sequence[Path]) -> dict[str, Any]:
-    """Per dataset: prompts, clusters, role, coverage of the target's tokens, degenerate answers, caveat."""
-    prompts = tables["prompts"].to_pandas()
-    inside: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
-    for file in coverage_files:
-        for label, (covered, count) in json.loads(file.read_text(encoding="utf-8")).items():
-            inside[label] += covered
-            wanted[label] += count
-    described: dict[str, Any] = {}
-    for label, rows in prompts.groupby("dataset", observed=True):
-        described[str(label)] = {
-            "prompts": len(rows),
-            "clusters": int(rows["cluster_id"].nunique()),
-            "role": rows["study_role"].iloc[0],
-            "seen": sorted(rows["seen"].dropna().unique()),
-            "vocabulary_coverage": inside[label] / wanted[label] if wanted[label] else None,
-            "degenerate_repetition": float((rows["repetition"] > 0.5).mean()),
-            "caveat": family_caveat(str(label)),
-        }
-    return described
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     parser = Parser(prog="python -m drafters.evaluate", description="Evaluate trained drafters on held-out prompts.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or name under runs/")
-    parser.add_argument("--protocol", choices=["prefix"], default="prefix")
+    parser.add_argument("--protocol", choices=["prefix", "generate"], default="prefix")
     parser.add_argument("--prompts", required=True, help="sources, separated by commas: gsm_symbolic/unseen:200,...")
-    parser.add_argument("--batch-size", type=int, default=32, help="prompts that the target answers at once")
+    parser.add_argument("--batch-size", type=int, help="prompts at once (prefix: 32; generate: 1, which is timed)")
     parser.add_argument("--device", default=default_device())
+    group = parser.add_argument_group("generate")
+    for name, kind, text in (
+        ("max-new-tokens", int, "longest answer (256)"),
+        ("temperature", float, "0 is greedy (0)"),
+        ("top-p", float, "sample from the likeliest tokens of this share (1)"),
+        ("top-k", int, "sample from this many likeliest tokens (all)"),
+        ("samples", int, "answers per prompt (1)"),
+        ("seed", int, "of the sampling (0)"),
+        ("block-size", int, "at most the size trained for (that)"),
+    ):
+        group.add_argument(f"--{name}", type=kind, help=text)
+    group.add_argument("--greedy-draft", action="store_true", help="draft greedily although the target samples")
+    group.add_argument("--baseline", action="store_true", help="plain decoding too, by turns on every prompt")
+    group.add_argument("--keep-output", action="store_true", help="keep the output's token ids")
     args = parser.parse_args(argv)
+    fields = {name: getattr(args, name) for name in GenerateSettings.model_fields}
+    given = {name: value for name, value in fields.items() if value is not None and value is not False}
+    if given and args.protocol == "prefix":
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --protocol generate")
+    generate = parse(GenerateSettings, given, "command line") if args.protocol == "generate" else None
+    if generate and generate.samples > 1 and generate.temperature == 0:
+        raise UsageError("--samples wants a --temperature above 0: greedy answers are all the same")
     sources = [parse_source(text) for text in args.prompts.split(",")]
-    print(*evaluate(args.runs, sources, batch_size=args.batch_size, device=args.device), sep="\n")
+    size = args.batch_size or (1 if generate else 32)
+    print(*evaluate(args.runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
     return 0
 
 

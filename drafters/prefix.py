@@ -7,7 +7,8 @@ states, and the leading agreements with the target's greedy tokens are counted. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,92 +18,70 @@ from analysis.schema import GATE_MOMENTS, GATE_QUANTITIES
 from drafters.acceptance import count_step, output_hash, repetition
 from drafters.arms import Arm
 from drafters.keyed import permutation
-from drafters.prompts import Prompt
+from drafters.prompts import Prompt, messages
+from drafters.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.target import GreedyOutput, Target
 
 GATE_TOKENS = 2  # tokens per prompt and role whose gates are kept one by one; all tokens enter the moments
 GATE_SAMPLING = f"{GATE_TOKENS} tokens per prompt and role, drawn by a generator keyed by (prompt_id, role)"
 
-Rows = dict[str, list[dict[str, Any]]]  # rows per table
 
+@dataclass(frozen=True)
+class Prefix:
+    """The protocol, ready to be asked about batches of prompts."""
 
-def prefix_rows(
-    arm: Arm,
-    target: Target,
-    prompts: Sequence[Prompt],
-    tokens: Sequence[Sequence[int]],
-    output: GreedyOutput,
-    layers: Sequence[int],
-    describe: Sequence[dict[str, Any]],
-    eval_id: str,
-) -> Rows:
-    """Rows of acceptance, prompts, gates and gate_stats for one batch of prompts.
+    target: Target
+    eval_id: str
+    describe: Callable[[Prompt], dict[str, Any]]  # further columns of a prompt's row in the prompts table
 
-    ``tokens``: the encoded prompts; ``output``: the target's greedy tokens with features of layer ids
-    ``layers`` (a superset of the arm's); ``describe``: further columns of each prompts row.
-    """
-    picked = [list(layers).index(layer) for layer in arm.layer_ids]
-    features = [f[:, picked] for f in output.features or [torch.empty(len(t), 0, 0) for t in tokens]]
-    draft = arm.propose([f[: len(t)] for f, t in zip(features, tokens, strict=True)], [o[0] for o in output.tokens])
-    rows: Rows = {"acceptance": [], "prompts": [], "gates": [], "gate_stats": []}
-    for i, prompt in enumerate(prompts):
-        key = {
-            "eval_id": eval_id,
-            "protocol": "prefix",
-            "prompt_id": prompt.prompt_id,
-            "turn": 0,
-            "sample": 0,
-            "temperature": 0.0,
-            "dataset": prompt.dataset,
-        }
-        answer = output.tokens[i][: arm.block_size]
-        # a first token that stops leaves nothing to draft
-        truth = [] if answer[0] in target.stop_ids else answer[1:]
-        count = count_step(draft[i].tolist(), truth, target.stop_ids, arm.vocabulary)
-        ended = "stop" if answer[0] in target.stop_ids else count.ended
-        rows["acceptance"].append(
-            {
-                **key,
-                "step": 0,
-                "position": len(tokens[i]),
-                "drafted": count.drafted,
-                "eligible": count.eligible,
-                "accepted": count.accepted,
-                "emitted": count.emitted,
-                "ended": ended,
-            }
-        )
-        rows["prompts"].append(
-            {
-                **key,
-                "cluster_id": prompt.cluster_id,
-                "category": prompt.category,
-                "prompt_tokens": len(tokens[i]),
-                "output_tokens": len(answer),
-                "steps": 1,
-                "output_hash": output_hash(answer),
-                "repetition": repetition(answer),
-                **describe[i],
-            }
-        )
-        asked = len(tokens[i])
-        for role, start, end in (("prompt", 0, asked), ("answer", asked, asked + len(answer) - 1)):
-            if end > start:
-                sampled, moments = gate_rows(arm, features[i][start:end], start, role, key)
-                rows["gates"] += sampled
-                rows["gate_stats"] += moments
-    return rows
+    def batch(self, prompts: Sequence[Prompt], arms: Sequence[Arm]) -> list[BatchRows]:
+        """Rows of every arm for a batch of prompts, which the target answers once for all of them."""
+        tokens = [self.target.encode_chat(messages(prompt)) for prompt in prompts]
+        layers = sorted({layer for arm in arms for layer in arm.layer_ids})
+        output = self.target.greedy(tokens, max(arm.block_size for arm in arms), layer_ids=layers)
+        return [self._rows(arm, prompts, tokens, output, layers) for arm in arms]
 
-
-def vocabulary_coverage(arm: Arm, prompts: Sequence[Prompt], output: GreedyOutput) -> dict[str, list[int]]:
-    """Per dataset: [target tokens that the arm can propose, all target tokens], over slots 1..B-1."""
-    found: dict[str, list[int]] = {}
-    for prompt, answer in zip(prompts, output.tokens, strict=True):
-        counts = found.setdefault(prompt.dataset, [0, 0])
-        wanted = answer[1 : arm.block_size]
-        counts[0] += len(wanted) if arm.vocabulary is None else sum(token in arm.vocabulary for token in wanted)
-        counts[1] += len(wanted)
-    return found
+    def _rows(
+        self,
+        arm: Arm,
+        prompts: Sequence[Prompt],
+        tokens: Sequence[Sequence[int]],
+        output: GreedyOutput,
+        layers: Sequence[int],
+    ) -> BatchRows:
+        picked = [layers.index(layer) for layer in arm.layer_ids]
+        features = [f[:, picked] for f in output.features or [torch.empty(len(t), 0, 0) for t in tokens]]
+        contexts = [f[: len(t)] for f, t in zip(features, tokens, strict=True)]
+        drafts = arm.propose(contexts, [answer[0] for answer in output.tokens])
+        rows = BatchRows()
+        for prompt, asked, whole, draft, feature in zip(
+            prompts, tokens, output.tokens, drafts.tolist(), features, strict=True
+        ):
+            answer = whole[: arm.block_size]
+            key = prompt_key(self.eval_id, "prefix", prompt)
+            # a first token that stops leaves nothing to accept
+            stops_at_once = answer[0] in self.target.stop_ids
+            count = count_step(draft, answer[1:], self.target.stop_ids, arm.vocabulary)
+            ended = "stop" if stops_at_once else count.ended
+            rows.tables["acceptance"].append(acceptance_row(key, 0, len(asked), count) | {"ended": ended})
+            rows.tables["prompts"].append(
+                {
+                    **key,
+                    **self.describe(prompt),
+                    "prompt_tokens": len(asked),
+                    "output_tokens": len(answer),
+                    "steps": 1,
+                    "output_hash": output_hash(answer),
+                    "repetition": repetition(answer),
+                }
+            )
+            rows.count(prompt.dataset, **coverage(arm, answer[1:]))
+            for role, start, end in (("prompt", 0, len(asked)), ("answer", len(asked), len(asked) + len(answer) - 1)):
+                if end > start:
+                    sampled, moments = gate_rows(arm, feature[start:end], start, role, key)
+                    rows.tables["gates"] += sampled
+                    rows.tables["gate_stats"] += moments
+        return rows
 
 
 def gate_rows(

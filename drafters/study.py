@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import report
 from analysis.errors import Parser, run_command
+from analysis.report import main as write_reports
 from analysis.runlog import read_manifest
 from drafters.baseline import make_next_token_run
 from drafters.config import PromptList, Settings, load_config, parse, read_yaml
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default=default_device())
     args = parser.parse_args(argv)
     run_study(Path(args.study), args.device)
-    return report.main([])
+    return write_reports([])
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     target = Target.load(config.target, device=device)
     manifest.target, manifest.environment = target.info(), environment(device)
     prompts = load_prompts(config.corpus.prompts)
-    corpus = arm_corpus(config, target, prompts, manifest)
+    corpus = arm_corpus(config, target, prompts, "corpus")
+    if corpus.build_seconds:
+        manifest.timings["corpus_s"] = corpus.build_seconds
     validation = _validation_corpora(config, target, prompts, manifest)
 
     drafter_config = complete(config.drafter, target, corpus.token_counts())
@@ -86,26 +88,25 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
 
 
-def arm_corpus(config: RunConfig, target: Target, prompts: Sequence[Prompt], manifest: Manifest | None) -> Corpus:
-    """The training corpus of an arm, built or found; its build time goes to the manifest."""
+def arm_corpus(
+    config: RunConfig, target: Target, prompts: Sequence[Prompt], what: str, max_new_tokens: int | None = None
+) -> Corpus:
+    """The target's answers to ``prompts`` with an arm's corpus settings, built or found."""
     layers = config.drafter.target_layers
     layer_ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
     settings = config.corpus
-    with progress(f"corpus of {config.name}", len(prompts)) as tick:
-        corpus = build_corpus(
+    with progress(f"{what} of {config.name}", len(prompts)) as tick:
+        return build_corpus(
             target,
             list(prompts),
             layer_ids=layer_ids,
-            max_new_tokens=settings.max_new_tokens,
+            max_new_tokens=max_new_tokens or settings.max_new_tokens,
             batch_size=settings.batch_size,
             max_length=settings.max_length,
             dtype=settings.feature_dtype,
             given_answers=settings.given_answers,
             progress=lambda done, total, seconds: tick(done, ""),
         )
-    if manifest is not None and corpus.build_seconds:
-        manifest.timings["corpus_s"] = corpus.build_seconds
-    return corpus
 
 
 def _validation_corpora(
@@ -122,7 +123,8 @@ def _validation_corpora(
         overlap = remove_overlap(load_prompts(sources), training)
         if removed := len(overlap.same_prompt) + len(overlap.same_original):
             manifest.caveats.append(f"{column}: {removed} validation prompts are training prompts, and were left out")
-        corpora[column] = arm_corpus(config, target, overlap.kept, None)
+        # the prefix protocol looks at one block of each answer
+        corpora[column] = arm_corpus(config, target, overlap.kept, "validation", config.drafter.block_size)
     return corpora
 
 
@@ -150,7 +152,7 @@ def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora
     due = trainer.step % settings.every == 0 or trainer.step == trainer.steps
     for column in ("val_accepted_length", "val_unseen_accepted_length"):
         corpus = corpora.get(column)
-        row[column] = trainer.validate(corpus, settings.anchors) if corpus is not None and due else None
+        row[column] = trainer.validate(corpus) if corpus is not None and due else None
 
 
 def _save(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:

@@ -130,14 +130,14 @@ class Trainer:
         return row
 
     @torch.no_grad()
-    def validate(self, corpus: Corpus, anchors: int, batch: int = 16) -> float:
-        """Mean accepted length (bonus counted) at fixed anchors of a held-out corpus."""
+    def validate(self, corpus: Corpus, batch: int = 16) -> float:
+        """Mean accepted length after the first answer token of a held-out corpus: the ``prefix`` protocol."""
         self.drafter.eval()
         weights = fixed_weights(self.drafter.config.block_size, self.gamma)
         accepted = blocks = 0
         for start in range(0, len(corpus), batch):
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
-            places = [sample_anchors(e.supervised.numpy(), anchors, "validation", e.example_id) for e in examples]
+            places = [np.array([e.prompt_length]) for e in examples]
             loss = self._forward(collate(examples, places, self.drafter.config, self.head), weights)
             accepted += int(loss.accepted)
             blocks += int(loss.blocks)
