@@ -70,7 +70,7 @@ class Evaluation(_Record):
     settings: dict[str, Any]
     prompt_set_sha256: str
     prompts: int
-    block_size: int
+    block_size: int | None = None  # None: a log that does not say
     checkpoint_sha256: str | None = None
     datasets: dict[str, Any] = Field(default_factory=dict)  # per dataset: prompts, role, vocabulary coverage, ...
 

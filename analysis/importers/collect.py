@@ -1,0 +1,76 @@
+"""Several files as one run: parts of ranks, one file per data set, the conditions of a trace side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analysis.errors import DataError, UsageError
+from analysis.importers.model import Imported, last_of_each
+from analysis.importers.registry import Options, read_file
+from analysis.importers.source import Problem
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What files hold together. ``problems``: (file name, row left out)."""
+
+    runs: Sequence[Imported]
+    problems: Sequence[tuple[str, Problem]]
+    files: Sequence[str]
+
+    def caveats(self) -> list[str]:
+        """What a manifest keeps about the rows that were left out."""
+        if not self.problems:
+            return []
+        name, problem = self.problems[0]
+        return [f"{len(self.problems)} rows of the log were left out; the first: {name}, {problem}"]
+
+
+def collect(paths: Sequence[Path | str], options: Options | None = None, *, strict: bool = False) -> Collected:
+    """Read files as one run, or one run per condition.
+
+    Raises UsageError for files of different arms, DataError for files that cannot be read, and under ``strict`` for
+    any row left out.
+    """
+    merged: dict[tuple[str, str | None], Imported] = {}
+    problems: list[tuple[str, Problem]] = []
+    for path in paths:
+        name = Path(path).name
+        _, found = read_file(path, options)
+        problems += [(name, problem) for problem in found.problems]
+        for run in found.runs:
+            # files that name no arm of their own (their label is the file's name) are parts of one
+            key = (run.format, run.variant)
+            before = merged.get(key)
+            if before is None:
+                merged[key] = run
+                continue
+            again: list[Problem] = []
+            merged[key] = _merge(before, run, again)
+            problems += [(name, problem) for problem in again]
+    if len({run.format for run in merged.values()}) > 1:
+        formats = ", ".join(sorted({run.format for run in merged.values()}))
+        raise UsageError(f"files of different formats ({formats}); import each kind into a run of its own")
+    if strict and problems:
+        name, problem = problems[0]
+        raise DataError(f"{name}: {len(problems)} rows cannot be used, and --strict allows none; the first: {problem}")
+    return Collected(list(merged.values()), problems, [Path(path).name for path in paths])
+
+
+def _merge(a: Imported, b: Imported, problems: list[Problem]) -> Imported:
+    named = [run for run in (a, b) if run.counting != a.counting or run.target != a.target]
+    if named:
+        what = "count differently" if b.counting != a.counting else f"have targets {a.target} and {b.target}"
+        raise UsageError(f"two files that {what} are no parts of one run; import each by itself")
+    if a.label != b.label and a.format.startswith(("Spec-Bench", "CC-DFlash")):
+        raise UsageError(f"files of two arms, {a.label} and {b.label}; import each by itself")
+    return replace(
+        a,
+        responses=last_of_each([*a.responses, *b.responses], problems),
+        aggregates=[*a.aggregates, *b.aggregates],
+        mode=a.mode if a.mode == b.mode else "draft",
+        notes=list(dict.fromkeys([*a.notes, *b.notes])),
+        unknown=list(dict.fromkeys([*a.unknown, *b.unknown])),
+    )

@@ -1,0 +1,114 @@
+"""The formats that are known, and which of them a file is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import DataError, UsageError
+from analysis.importers import (
+    cast,
+    ccdflash,
+    declined,
+    loglines,
+    plain,
+    prometheus,
+    responses,
+    sglang,
+    specbench,
+    specforge,
+    tables,
+    vllm,
+)
+from analysis.importers.model import Found, RowError
+from analysis.importers.source import Source
+
+
+@dataclass(frozen=True)
+class Format:
+    """``recognise`` gives the number of rows (or 1) that speak for the format, 0 if none does."""
+
+    key: str
+    recognise: Callable[[Source], int]
+    read: Callable[[Source], Found]
+
+
+#: From the most particular to the most general; of equal claims the first has the file.
+FORMATS = (
+    Format("ccdflash", ccdflash.recognise, ccdflash.read),
+    Format("specbench", specbench.recognise, specbench.read),
+    Format("sglang", sglang.recognise, sglang.read),
+    Format("vllm", vllm.recognise, vllm.read),
+    Format("specforge", specforge.recognise, specforge.read),
+    Format("cast", cast.recognise, cast.read),
+    Format("modelopt", tables.recognise_modelopt, tables.read_modelopt),
+    Format("speculators", tables.recognise_speculators, tables.read_speculators),
+    Format("prometheus", prometheus.recognise, prometheus.read),
+    Format("log", loglines.recognise, loglines.read),
+    Format("responses", responses.recognise, responses.read),
+    Format("plain", plain.recognise, plain.read),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may say about a file. ``format``: a key of FORMATS, or ``auto``."""
+
+    format: str = "auto"
+    before: Path | None = None
+    mapping: Mapping[str, str] | None = None
+    prefill_token: plain.Prefill = "unknown"
+
+
+def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Found]:
+    """(format key, what the file holds).
+
+    Raises UsageError for no such file; DataError, in one line, for a file that is no log that is known, and for one of
+    which no row could be used.
+    """
+    options = options or Options()
+    source = Source.open(path)
+    key = options.format if options.format != "auto" else _recognise(source, options)
+    try:
+        found = _read(key, source, options)
+    except RowError as error:
+        raise DataError(f"{path}: {error}") from error
+    if not found.runs:
+        first = f"; the first: {found.problems[0]}" if found.problems else ""
+        count = len(found.problems)
+        raise DataError(f"{path}: taken as {key}, but no row could be used ({count} left out{first})")
+    return key, found
+
+
+def _recognise(source: Source, options: Options) -> str:
+    if options.before is not None:
+        return "prometheus"
+    if options.mapping:
+        return "plain"
+    if why := declined.reason(source):
+        raise DataError(f"{source.path}: {why}")
+    scores = {f.key: f.recognise(source) for f in FORMATS}
+    best = max(scores, key=lambda key: scores[key])
+    if not scores[best]:
+        known = ", ".join(scores)
+        what = "looks like JSON, but is damaged or cut off" if _json_like(source) else "no log that is known"
+        raise DataError(f"{source.path}: {what} (known: {known}); --format names one, --map FIELD=COLUMN maps columns")
+    return best
+
+
+def _json_like(source: Source) -> bool:
+    return source.head.lstrip().startswith(("{", "[")) and source.document is None and not source.sample
+
+
+def _read(key: str, source: Source, options: Options) -> Found:
+    if key == "plain":
+        return plain.read(source, options.mapping, options.prefill_token)
+    if key == "prometheus" and options.before is not None:
+        return prometheus.read(source, Source.open(options.before))
+    for known in FORMATS:
+        if known.key == key:
+            if not known.recognise(source):
+                raise DataError(f"{source.path}: not of the format '{key}'")
+            return known.read(source)
+    raise UsageError(f"no format '{key}'; known: auto, {', '.join(f.key for f in FORMATS)}")

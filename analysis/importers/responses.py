@@ -1,0 +1,139 @@
+"""Rows of one response each with its list of acceptance lengths, as people dump the statistics of DFlash's own
+``dflash_generate(return_stats=True)``.
+
+    {"question_id": 3, "dataset": "gsm8k", "acceptance_lengths": [4, 7, 2], "num_output_tokens": 14,
+     "time_per_output_token": 0.004}
+
+That function counts the bonus token, no prefill token, and may cut the last step; its time per token is the
+decoding time over *all* output tokens. Files that count otherwise are found by their own sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
+
+from analysis.counting import Counting
+from analysis.importers.conventions import CONVENTIONS, fit
+from analysis.importers.model import (
+    Found,
+    Imported,
+    Response,
+    RowError,
+    identifier,
+    integer,
+    integers,
+    last_of_each,
+    optional_integer,
+    optional_real,
+    string,
+)
+from analysis.importers.source import Problem, Row, Source
+
+NAME = "acceptance lengths per response"
+LENGTHS = ("acceptance_lengths", "accept_lengths", "accept_length_list", "acceptance_length_list")
+TOTALS = ("num_output_tokens", "output_tokens", "completion_tokens", "new_tokens")
+IDS = ("prompt_id", "question_id", "sample_id", "id", "task_id", "index", "idx")
+DATASETS = ("dataset", "benchmark", "subset", "task")
+SAMPLES = ("sample", "repetition", "seed")
+TEXTS = ("output_text", "response", "output", "text")
+IDS_OUT = ("output_ids", "output_token_ids", "token_ids")
+
+
+def recognise(source: Source) -> int:
+    """How many of the first rows have a list of lengths of their own."""
+    return sum(isinstance(first(row, LENGTHS), list) and "choices" not in row for row in source.sample)
+
+
+def first(row: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """The first of these fields that is there and not null."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def read(source: Source) -> Found:
+    """One run: the file."""
+    return read_rows(source, source.rows(), NAME)
+
+
+def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
+    """One run of rows that hold lists of lengths, wherever they were read."""
+    problems: list[Problem] = []
+    raw: list[tuple[Row, list[int], int | None]] = []
+    for row in rows:
+        try:
+            raw.append((row, integers(first(row.value, LENGTHS), "acceptance_lengths"), _total(row.value)))
+        except RowError as error:
+            problems.append(Problem(row.line, str(error)))
+    with_total = [(lengths, total) for _, lengths, total in raw if total is not None]
+    convention, kept = fit(with_total) if with_total else (CONVENTIONS[0], 0)
+    notes = []
+    if not with_total:
+        notes.append(f"no row states its output tokens, so the counting could not be checked; taken as: {convention}")
+    elif convention != CONVENTIONS[0]:
+        notes.append(f"the file's sums show that it counts {convention}; steps are given with the bonus token")
+    responses = []
+    for row, lengths, total in raw:
+        try:
+            if total is not None and not convention.holds(lengths, total):
+                raise RowError(
+                    f"{len(lengths)} lengths sum to {sum(lengths)} with {total} output tokens; {kept} of "
+                    f"{len(with_total)} rows count {convention}"
+                )
+            emitted = lengths if convention.bonus else [length + 1 for length in lengths]
+            if 0 in emitted:
+                raise RowError(f"step {emitted.index(0)} adds no token, though lengths count the bonus token")
+            responses.append(_response(row, emitted, total))
+        except RowError as error:
+            problems.append(Problem(row.line, str(error)))
+    responses = last_of_each(responses, problems)
+    unknown = ["target", "block size"]
+    if responses and all(first(row.value, IDS) is None for row, _, _ in raw):
+        notes.append("rows have no id: a prompt is known by its place in the file, and pairs join by it")
+    if responses and all(r.dataset is None for r in responses):
+        unknown.append("data sets")
+    run = Imported(
+        format=name,
+        label=source.stem,
+        counting=Counting(
+            prefill_token=cast(Literal["outside", "inside"], convention.prefill) if with_total else "outside",
+            last_step="unknown",
+            time="prefill and decode",
+            ids="tokens" if any(r.ids is not None for r in responses) else "words",
+        ),
+        responses=responses,
+        unknown=unknown,
+        notes=notes,
+    )
+    return Found([run] if responses else [], [*problems, *source.damage])
+
+
+def _total(row: Mapping[str, Any]) -> int | None:
+    total = first(row, TOTALS)
+    return None if total is None else integer(total, "output tokens")
+
+
+def _response(row: Row, emitted: list[int], total: int | None) -> Response:
+    value = row.value
+    dataset = first(value, DATASETS)
+    dataset = None if dataset is None else string(dataset, "dataset")
+    given = first(value, IDS)
+    prompt_id = f"row {row.line}" if given is None else identifier(given, "id")
+    seconds = optional_real(value, "time_per_output_token")
+    ids, text = first(value, IDS_OUT), first(value, TEXTS)
+    return Response(
+        # ids of benchmark files start anew in each data set
+        prompt_id=prompt_id if dataset is None else f"{dataset}/{prompt_id}",
+        line=row.line,
+        turn=integer(value.get("turn") or 0, "turn", most=2**15 - 1),
+        sample=integer(first(value, SAMPLES) or 0, "sample", most=2**15 - 1),
+        dataset=dataset,
+        emitted=emitted,
+        steps=len(emitted),
+        tokens=sum(emitted),
+        output_tokens=total,
+        prompt_tokens=optional_integer(value, "num_input_tokens"),
+        seconds=seconds * total if seconds is not None and total is not None else None,
+        prefill=optional_real(value, "time_to_first_token"),
+        ids=integers(ids, "output ids", most=2**31 - 1) if ids is not None else None,
+        text=text if isinstance(text, str) and ids is None else None,
+    )

@@ -1,0 +1,113 @@
+"""Results of SpecForge: aggregates per benchmark and configuration, without rows per prompt.
+
+* ``bench_eagle3.py``: one indented JSON object, often under a .jsonl name: {"model": ..., "gsm8k": [{"batch_size",
+  "steps", "topk", "num_draft_tokens", "num_samples", "metrics": [{"accept_length", "output_throughput", ...}]}]}.
+  accept_length is completion tokens over verification steps (1.0 where there was no verification).
+* the published bundle ``data.json``: model -> benchmark -> {"benchmark_name", "results": [...]}.
+* ``specforge benchmark sglang``: one object with "average_acceptance_length", a mean over requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.counting import Counting
+from analysis.importers.model import (
+    Aggregate,
+    Found,
+    Imported,
+    RowError,
+    optional_integer,
+    optional_real,
+    optional_total,
+)
+from analysis.importers.source import Problem, Source
+
+NAME = "SpecForge results"
+_COUNTING = Counting(prefill_token="inside", last_step="unknown", time="prefill and decode")
+
+
+def recognise(source: Source) -> int:
+    """1 for a SpecForge result."""
+    document = source.first_value
+    if not isinstance(document, dict):
+        return 0
+    return int("average_acceptance_length" in document or any(_results(document)) or any(_bundle(document)))
+
+
+def read(source: Source) -> Found:
+    """One run of aggregates per model of the file."""
+    document = source.first_value
+    problems: list[Problem] = []
+    models: dict[str, list[Aggregate]] = {}
+    if "average_acceptance_length" in document:
+        rows = [(source.stem, str(document.get("dataset") or "all"), document)]
+        name = "average_acceptance_length"
+    else:
+        rows = [(str(document.get("model") or source.stem), bench, row) for bench, row in _results(document)]
+        rows = rows or list(_bundle(document))
+        name = "accept_length"
+    for number, (model, bench, row) in enumerate(rows, 1):
+        entries = row.get("metrics")
+        for metrics in entries if isinstance(entries, list) else [row]:
+            try:
+                if not isinstance(metrics, dict):
+                    raise RowError("metrics is not an object")
+                models.setdefault(model, []).append(_aggregate(bench, row, metrics, name))
+            except RowError as error:
+                problems.append(Problem(number, f"{bench}: {error}"))
+    several = len(models) > 1
+    runs = [
+        Imported(
+            format=NAME,
+            label=model,
+            variant=model if several else None,
+            counting=_COUNTING,
+            aggregates=aggregates,
+            engine="sglang",
+            unknown=["rows per prompt", "verification steps and drafted tokens", "block size"],
+        )
+        for model, aggregates in models.items()
+    ]
+    return Found(runs, problems)
+
+
+def _results(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for bench, entries in document.items():
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and "metrics" in entry and "num_draft_tokens" in entry:
+                yield str(bench), entry
+
+
+def _bundle(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for model, benches in document.items():
+        for bench, entry in benches.items() if isinstance(benches, dict) else ():
+            results = entry.get("results") if isinstance(entry, dict) and "benchmark_name" in entry else None
+            for row in results if isinstance(results, list) else ():
+                if isinstance(row, dict):
+                    yield str(model), str(bench), row
+
+
+def _aggregate(bench: str, row: Mapping[str, Any], metrics: Mapping[str, Any], name: str) -> Aggregate:
+    settings = [f"{key} {row[key]}" for key in ("batch_size", "steps", "topk", "num_draft_tokens") if key in row]
+    label = str(metrics.get("Name") or "")
+    tau = optional_real(metrics, name)
+    if tau is not None and tau < 1:
+        raise RowError(f"{name} is {tau:g}; with the bonus token it is 1 at least")
+    throughput = optional_real(metrics, "output_throughput")
+    if throughput is None:
+        throughput = optional_real(metrics, "throughput_tokens_per_second")
+    if tau is None and throughput is None:
+        raise RowError(f"neither {name} nor a throughput")
+    return Aggregate(
+        subset=", ".join([bench, *([label] if label else []), *settings]),
+        tau=tau,
+        mean_of="requests" if name == "average_acceptance_length" else None,
+        drafts=optional_total(metrics, "spec_verify_count"),
+        requests=optional_total(metrics, "num_questions") or optional_total(metrics, "samples"),
+        output_tokens=optional_total(metrics, "output_tokens"),
+        concurrency=optional_integer(row, "batch_size"),
+        duration_s=optional_real(metrics, "latency") or optional_real(metrics, "latency_seconds"),
+        tokens_per_s=throughput,
+    )

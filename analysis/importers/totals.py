@@ -1,0 +1,57 @@
+"""The identities of counted totals, which serving engines report in several places and roundings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from analysis.importers.model import Aggregate, RowError
+
+
+def counted(
+    subset: str,
+    drafts: int,
+    accepted: int,
+    draft_tokens: int | None = None,
+    accepted_at: Sequence[int] | None = None,
+    **more: object,
+) -> tuple[Aggregate, list[str]]:
+    """The aggregate of counts, tau = 1 + accepted/drafts, and notes. Raises RowError for counts that cannot be.
+
+    Accepted tokens by position must fall and sum to ``accepted``; a list that stops before the last draft position
+    is left out.
+    """
+    notes = []
+    if draft_tokens is not None and accepted > draft_tokens:
+        raise RowError(f"{accepted} accepted tokens of {draft_tokens} drafted")
+    if not drafts and (accepted or draft_tokens):
+        raise RowError(f"{accepted} accepted and {draft_tokens} drafted tokens, but no draft")
+    if accepted_at:
+        if accepted_at[0] > drafts:
+            raise RowError(f"{accepted_at[0]} drafts accepted position 0, but there were {drafts}")
+        if any(b > a for a, b in itertools.pairwise(accepted_at)):
+            raise RowError("accepted tokens by position rise, but a position counts only after all before it")
+        total = sum(accepted_at)
+        longest = math.ceil(draft_tokens / drafts) if draft_tokens and drafts else 0
+        if total > accepted or (total < accepted and len(accepted_at) >= longest > 0):
+            raise RowError(f"accepted tokens by position sum to {total}, but accepted tokens are {accepted}")
+        if total < accepted:
+            notes.append(f"accepted tokens by position stop after {len(accepted_at)} positions; left out")
+            accepted_at = None
+    aggregate = Aggregate(
+        subset=subset,
+        tau=1 + accepted / drafts if drafts else None,
+        drafts=drafts,
+        draft_tokens=draft_tokens,
+        accepted=accepted,
+        accepted_at=list(accepted_at) if accepted_at else None,
+        **more,  # type: ignore[arg-type]
+    )
+    return aggregate, notes if drafts else [*notes, "no verification step was counted"]
+
+
+def require_close(stated: float | None, computed: float | None, what: str, tolerance: float) -> None:
+    """Raises RowError if a number that the file states is not what its counts give."""
+    if stated is not None and computed is not None and abs(stated - computed) > tolerance:
+        raise RowError(f"{what} is stated as {stated:g}, but the counts give {computed:g}")

@@ -1,0 +1,187 @@
+"""From what was found in log files to a run folder in the run format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from analysis.importers.model import Aggregate, Imported, Response
+from analysis.importers.questions import Questions, cluster_of
+from analysis.manifest import Evaluation, Manifest, Target, settings_hash
+from analysis.runlog import RunWriter
+
+CREATED_BY = "analysis.importers"
+PROTOCOL: Literal["generate"] = "generate"
+NO_DATASET = "all"
+
+
+def write_run(
+    folder: Path | str, run: Imported, *, name: str, caveats: Sequence[str] = (), questions: Questions | None = None
+) -> None:
+    """Write ``run`` as a complete run folder.
+
+    Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows.
+    """
+    settings: dict[str, Any] = {"protocol": PROTOCOL, "format": run.format, "counting": run.counting.as_settings()}
+    if run.temperature is not None:
+        settings["temperature"] = run.temperature
+    eval_id = settings_hash(settings)[:12]
+    keyed = [(_key(eval_id, run, response, questions), response) for response in run.responses]
+    prompts = sorted({(key["prompt_id"], key["dataset"]) for key, _ in keyed})
+    manifest = Manifest(
+        name=name,
+        created_by=CREATED_BY,
+        label=run.label,
+        variant=run.variant,
+        target=Target(id=run.target) if run.target else None,
+        evaluations={
+            eval_id: Evaluation(
+                status="complete",
+                protocol=PROTOCOL,
+                settings=settings,
+                prompt_set_sha256=hashlib.sha256(json.dumps(prompts).encode()).hexdigest() if prompts else "",
+                prompts=len(prompts) or sum(a.requests or 0 for a in run.aggregates),
+                block_size=_block_size(run.responses),
+                datasets=_datasets(keyed, run.aggregates),
+            )
+        },
+        caveats=[*run.notes, *(f"not known: {what}" for what in run.unknown), *caveats],
+    )
+    writer = RunWriter(folder, manifest)
+    if keyed:
+        # all responses or none: a reader takes the table of steps, if there is one, for the whole
+        if all(response.emitted is not None for response in run.responses):
+            writer.append("acceptance", [row for key, response in keyed for row in _steps(key, response)])
+        writer.append("prompts", [_prompt(key, response, questions, run) for key, response in keyed])
+        if timed := [_timing(key, r, run) for key, r in keyed if r.seconds is not None]:
+            writer.append("timings", timed)
+    if run.aggregates:
+        writer.append("throughput", [_trial(i, a, run) for i, a in enumerate(run.aggregates)])
+    writer.finish()
+
+
+def repetition(items: Sequence[Any], n: int = 4) -> float:
+    """Share of repeated n-grams, 1 - distinct / all: 0 where none repeats, near 1 in a loop."""
+    grams = [tuple(items[i : i + n]) for i in range(len(items) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def words(text: str) -> list[str]:
+    """Words of a text, each with the white space before it: joined they are the text."""
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def _key(eval_id: str, run: Imported, response: Response, questions: Questions | None) -> dict[str, Any]:
+    known = questions.get(response.prompt_id) if questions else None
+    return {
+        "eval_id": eval_id,
+        "protocol": PROTOCOL,
+        "prompt_id": response.prompt_id,
+        "turn": response.turn,
+        "sample": response.sample,
+        "temperature": run.temperature,
+        "dataset": response.dataset or (known.dataset if known else None) or NO_DATASET,
+    }
+
+
+def _steps(key: dict[str, Any], response: Response) -> Iterable[dict[str, Any]]:
+    assert response.emitted is not None
+    accepted = response.accepted if response.accepted is not None else [n - 1 for n in response.emitted]
+    for step, (emitted, agreed) in enumerate(zip(response.emitted, accepted, strict=True)):
+        yield {**key, "step": step, "drafted": response.drafted, "accepted": agreed, "emitted": emitted}
+
+
+def _prompt(key: dict[str, Any], response: Response, questions: Questions | None, run: Imported) -> dict[str, Any]:
+    known = questions.get(response.prompt_id) if questions else None
+    question = response.question or (known.text if known else None)
+    hashed, ids, repeated = _output(response)
+    output = response.output_tokens
+    if response.tokens is not None and (output is None or response.emitted is None):
+        output = response.tokens + run.counting.outside  # from which readers without steps count the tokens in steps
+    return {
+        **key,
+        "cluster_id": cluster_of(question) if question else response.prompt_id,
+        "category": response.category or (known.category if known else None),
+        "prompt_tokens": response.prompt_tokens,
+        "output_tokens": output,
+        "steps": response.steps,
+        "finish_reason": response.finish_reason,
+        "output_hash": hashed,
+        "output_ids": ids,
+        "repetition": repeated,
+    }
+
+
+def _output(response: Response) -> tuple[str | None, list[int] | None, float | None]:
+    """(hash, ids, repetition) of an answer: its token ids, else hashes of its words, for no text is written."""
+    if response.ids is not None:
+        data = ",".join(map(str, response.ids)).encode()
+        return hashlib.sha256(data).hexdigest()[:16], list(response.ids), repetition(response.ids)
+    if response.text is None:
+        return None, None, None
+    pieces = words(response.text)
+    ids = [int.from_bytes(hashlib.blake2s(w.encode(errors="replace"), digest_size=4).digest()) >> 1 for w in pieces]
+    return (
+        hashlib.sha256(response.text.encode(errors="replace")).hexdigest()[:16],
+        ids,
+        repetition([w.strip() for w in pieces]),
+    )
+
+
+def _timing(key: dict[str, Any], response: Response, run: Imported) -> dict[str, Any]:
+    output = response.output_tokens if response.output_tokens is not None else response.tokens
+    return {
+        **key,
+        "mode": run.mode or "draft",
+        "repeat": 0,
+        "order": 0,
+        "prefill_s": response.prefill,
+        "decode_s": response.seconds,
+        "draft_s": response.draft,
+        "verify_s": response.verify,
+        "output_tokens": 1 if run.counting.time == "per token" else output or 0,
+    }
+
+
+def _trial(number: int, aggregate: Aggregate, run: Imported) -> dict[str, Any]:
+    return {
+        "trial": number,
+        "block": 0,
+        "order": number,
+        "arm": run.label,
+        "engine": run.engine,
+        "status": "ok",
+        "concurrency": aggregate.concurrency,
+        "requests": aggregate.requests,
+        "output_tokens": aggregate.output_tokens,
+        "drafts": aggregate.drafts,
+        "draft_tokens": aggregate.draft_tokens,
+        "accepted": aggregate.accepted,
+        "accepted_at": aggregate.accepted_at,
+        "duration_s": aggregate.duration_s,
+        "tokens_per_s": aggregate.tokens_per_s,
+    }
+
+
+def _datasets(keyed: Sequence[tuple[dict[str, Any], Response]], aggregates: Sequence[Aggregate]) -> dict[str, Any]:
+    """Per data set its prompts; per subset of totals its trial and the mean length that it states."""
+    if aggregates:
+        return {
+            a.subset: {"trial": i, "prompts": a.requests, "tau_stated": a.tau, "mean_of": a.mean_of}
+            for i, a in enumerate(aggregates)
+        }
+    found: dict[str, set[str]] = {}
+    for key, _ in keyed:
+        found.setdefault(key["dataset"], set()).add(key["prompt_id"])
+    return {name: {"prompts": len(ids)} for name, ids in sorted(found.items())}
+
+
+def _block_size(responses: Sequence[Response]) -> int | None:
+    """Block size, one more than the drafted tokens, if the log has one for all."""
+    drafted = {r.drafted for r in responses}
+    only = drafted.pop() if len(drafted) == 1 else None
+    return only + 1 if only is not None else None

@@ -1,0 +1,233 @@
+"""Every format: recognised from content, counted as by hand, and refused where its own sums do not agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.errors import DataError
+from analysis.importers.model import Imported
+from analysis.importers.registry import Options, read_file
+from analysis.importers.summary import lengths
+from tests.analysis.importers import logs
+
+
+def runs(path: Path, **options: Any) -> list[Imported]:
+    return list(read_file(path, Options(**options))[1].runs)
+
+
+@pytest.mark.parametrize("name", logs.ALL)
+def test_a_file_is_known_by_its_content_alone(tmp_path: Path, name: str) -> None:
+    data, key = logs.ALL[name]
+    found, _ = read_file(logs.write(tmp_path, "log", data))
+    assert found == key
+
+
+@pytest.mark.parametrize("name", logs.ALL)
+def test_no_row_of_a_sound_file_is_left_out(tmp_path: Path, name: str) -> None:
+    _, found = read_file(logs.write(tmp_path, name))
+    assert not found.problems and all(bool(r.responses) != bool(r.aggregates) for r in found.runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "pooled", "over_prompts"),
+    [
+        ("answers.jsonl", None, 30 / 9, (14 / 4 + 3 + 13 / 4) / 3),
+        ("eagle.jsonl", None, 10 / 4, 2.5),
+        ("trace.jsonl", "C2", 11 / 3, (7 / 2 + 4) / 2),
+        ("trace.jsonl", "C1", 1.0, 1.0),
+        ("responses.jsonl", None, 26 / 6, (3 + 17 / 3 + 3) / 3),
+        ("meta.jsonl", None, 21 / 10, (3 + 1.5) / 2),
+        ("steps.csv", None, 18 / 5, (5 / 2 + 13 / 3) / 2),
+    ],
+)
+def test_tokens_per_step_by_hand(
+    tmp_path: Path, name: str, variant: str | None, pooled: float, over_prompts: float
+) -> None:
+    (run,) = (run for run in runs(logs.write(tmp_path, name)) if run.variant == variant)
+    found = lengths(run)
+    assert found.pooled == pytest.approx(pooled) and found.over_prompts == pytest.approx(over_prompts)
+
+
+@pytest.mark.parametrize(
+    ("name", "taus", "drafts"),
+    [
+        ("specforge.jsonl", [2.5, 2.0], [None, None]),
+        ("bundle.json", [1.0, 2.5], [None, None]),
+        ("specforge_sglang.json", [3.25], [130]),
+        ("vllm.json", [2.0], [20]),
+        ("metrics.txt", [2.0], [20]),
+        ("llamacpp.txt", [2.0], [20]),
+        ("vllm.log", [1 + 205 / 110], [110]),
+        ("llamacpp.log", [1 + 20 / 25], [25]),
+        ("serving.jsonl", [2.75], [None]),
+        ("one_batch.jsonl", [3.5, None], [None, None]),
+        ("acceptance.csv", [1.9, 1.5], [10, 4]),
+        ("acceptance_rate.json", [12 / 5], [5]),
+    ],
+)
+def test_totals_by_hand(tmp_path: Path, name: str, taus: list[float | None], drafts: list[int | None]) -> None:
+    (run,) = runs(logs.write(tmp_path, name))
+    assert [a.tau for a in run.aggregates] == [tau if tau is None else pytest.approx(tau) for tau in taus]
+    assert [a.drafts for a in run.aggregates] == drafts
+
+
+@pytest.mark.parametrize("name", ["vllm.json", "metrics.txt"])
+def test_accepted_tokens_by_position(tmp_path: Path, name: str) -> None:
+    (run,) = runs(logs.write(tmp_path, name))
+    assert run.aggregates[0].accepted_at == [12, 6, 2]
+
+
+def test_modelopt_positions_come_from_the_histogram(tmp_path: Path) -> None:
+    (run,) = runs(logs.write(tmp_path, "acceptance_rate.json"))
+    assert run.aggregates[0].accepted_at == [3, 2, 2]  # steps longer than 1, 2, 3 tokens
+
+
+def test_counters_are_summed_over_engines_and_less_those_before(tmp_path: Path) -> None:
+    before = logs.write(tmp_path, "before", logs.prometheus(5, [5, 0, 0], engines=2))
+    after = logs.write(tmp_path, "after", logs.prometheus(20, [12, 6, 2], engines=2))
+    (run,) = runs(after, before=before)
+    (total,) = run.aggregates
+    assert (total.drafts, total.accepted, total.accepted_at) == (30, 30, [14, 12, 4])
+    both = logs.write(tmp_path, "both", before.read_text() + after.read_text())
+    assert runs(both)[0].aggregates == [total]
+
+
+def test_counters_that_fall_are_refused(tmp_path: Path) -> None:
+    low, high = logs.prometheus(5, [5, 0, 0]), logs.prometheus(20, [12, 6, 2])
+    with pytest.raises(DataError, match="started anew"):
+        runs(logs.write(tmp_path, "m", high + low))
+
+
+def test_the_last_step_may_have_accepted_more_than_it_emitted(tmp_path: Path) -> None:
+    (run,) = (run for run in runs(logs.write(tmp_path, "trace.jsonl")) if run.variant == "C2")
+    assert [list(r.accepted or ()) for r in run.responses] == [[3, 2], [5]]
+
+
+def test_warm_ups_count_nowhere(tmp_path: Path) -> None:
+    assert [len(run.responses) for run in runs(logs.write(tmp_path, "trace.jsonl"))] == [2, 2]
+
+
+def test_the_last_run_of_a_question_counts_and_is_said(tmp_path: Path) -> None:
+    again = [*logs.ANSWERS, logs.answer(200, [[5, 5]])]
+    _, found = read_file(logs.write(tmp_path, "again.jsonl", logs.lines(again)))
+    (response,) = (r for r in found.runs[0].responses if r.prompt_id == "200")
+    assert response.tokens == 10
+    assert [str(p) for p in found.problems] == ["line 2: question 200 was run again on line 4; the last run counts"]
+
+
+@pytest.mark.parametrize(
+    ("bonus", "prefill"), [(True, "outside"), (True, "inside"), (False, "outside"), (False, "inside")]
+)
+def test_the_counting_of_lists_is_found_from_their_sums(tmp_path: Path, bonus: bool, prefill: str) -> None:
+    rows = []
+    for i, emitted in enumerate([[4, 2], [8, 8, 1], [3], [1, 1, 5]]):
+        listed = emitted if bonus else [n - 1 for n in emitted]
+        total = sum(emitted) + (prefill == "outside")
+        rows.append({"id": i, "acceptance_lengths": listed, "num_output_tokens": total})
+    (run,) = runs(logs.write(tmp_path, "lists.jsonl", logs.lines(rows)))
+    assert run.counting.prefill_token == prefill
+    assert [list(r.emitted or ()) for r in run.responses] == [[4, 2], [8, 8, 1], [3], [1, 1, 5]]
+
+
+def test_a_list_without_a_total_says_that_its_counting_was_not_checked(tmp_path: Path) -> None:
+    (run,) = runs(logs.write(tmp_path, "lists.jsonl", logs.lines([{"id": 1, "acceptance_lengths": [2, 3]}])))
+    assert any("could not be checked" in note for note in run.notes)
+
+
+def broken(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**json.loads(json.dumps(row)), **changes}
+
+
+def broken_choice(**changes: Any) -> dict[str, Any]:
+    row = broken(logs.ANSWERS[0])
+    row["choices"][0].update(changes)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "reason"),
+    [
+        ("answers.jsonl", [broken_choice(accept_lengths=[4, 3, 5, 3])], "sum to 15, but new_tokens to 14"),
+        ("answers.jsonl", [broken_choice(accept_lengths=[4, 4, 4, 2])], "of turn 0 sum to 8"),
+        ("answers.jsonl", [broken_choice(accept_lengths=[])], "0 accept_lengths, but decoding_steps sum to 4"),
+        ("answers.jsonl", [broken_choice(turns=["fine", "ERROR"])], "a turn is the word ERROR"),
+        ("answers.jsonl", [broken_choice(wall_time=[1.0])], "wall_time and turns differ"),
+        ("answers.jsonl", [broken_choice(wall_time=[1.0, float("nan")])], "not a finite number"),
+        ("trace.jsonl", [broken(logs.TRACE[-1], acceptance_lengths=[5])], "not to generated_token_count - 1"),
+        ("trace.jsonl", [broken(logs.TRACE[-1], verification_calls=2)], "verification_calls is 2"),
+        ("trace.jsonl", [broken(logs.TRACE[-1], accepted_tokens=2)], "accepted_tokens is 2"),
+        ("trace.jsonl", [broken(logs.TRACE[-1], status="failed")], "not success"),
+        ("meta.jsonl", [broken(logs.META[0], meta_info={**logs.META[0]["meta_info"], "spec_accept_length": 2.0})],
+         "spec_accept_length is 2, but"),
+        ("vllm.json", [broken(logs.VLLM, spec_decode_per_position_acceptance_rates=[0.6, 0.3, 0.3])], "sum of the"),
+        ("vllm.json", [broken(logs.VLLM, spec_decode_acceptance_rate=0.3333)], "acceptance rate, in percent"),
+        ("vllm.json", [broken(logs.VLLM, spec_decode_acceptance_length=1.0)], "acceptance length is stated as 1"),
+        ("vllm.json", [broken(logs.VLLM, total_output_tokens=41, output_throughput=10.25)], "sum of output_lens"),
+    ],
+)  # fmt: skip
+def test_a_row_that_breaks_its_own_identities_is_named(
+    tmp_path: Path, name: str, rows: list[dict[str, Any]], reason: str
+) -> None:
+    sound = logs.ALL[name][0].rstrip(b"\n") + b"\n"
+    _, found = read_file(logs.write(tmp_path, name, sound + logs.lines(rows)))
+    (problem,) = found.problems
+    assert problem.line == sound.count(b"\n") + 1 and reason in problem.reason
+    with pytest.raises(DataError, match="no row could be used"):
+        read_file(logs.write(tmp_path, "alone", logs.lines(rows)))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (logs.prometheus(20, [12, 6, 2]).replace('0"} 12.0', '0"} 25.0'), "25 drafts accepted position 0"),
+        (logs.prometheus(20, [12, 6, 2]).replace('2"} 2.0', '2"} 1.0'), "sum to 19"),
+        (logs.prometheus(20, [12, 6, 2]).replace('1"} 6.0', '1"} 1.0'), "rise"),
+        (logs.vllm_log(3.0, 20, 30, [0.9, 0.6, 0.1]), "rates sum to 1.600"),
+        (logs.vllm_log(1.0, 20, 30, [0.9, 0.6, 0.5]), "mean acceptance length is 1"),
+        (logs.vllm_log(2.0, 31, 30, [0.5, 0.3, 0.2]), "31 accepted tokens of 30 drafted"),
+        (logs.SPECULATORS.replace("1.9", "2.9").replace("1.5", "2.5"), "acceptance_length is stated as 2.9"),
+        (json.dumps(broken(logs.MODELOPT["acceptance_rate"], Average_AL=2.4)), "Average_AL is stated as 2.4"),
+    ],
+)
+def test_totals_that_contradict_themselves_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        runs(logs.write(tmp_path, "log", text))
+
+
+def test_a_log_line_may_lack_what_older_versions_lacked(tmp_path: Path) -> None:
+    line = "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)\n"
+    _, found = read_file(logs.write(tmp_path, "l.log", line + logs.LLAMA_LOG))
+    assert [p.line for p in found.problems] == [1] and "number of drafts is not known" in found.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"comparisons": {}, "compression": {}}, "a summary of CC-DFlash"),
+        ({"datasets": {"x": {"C1_C2": [{"exact_token_parity": True}]}}}, "diagnostics of CC-DFlash"),
+        ({"question_id": 1, "turns": ["hi"], "category": "qa"}, "prompts without answers"),
+        ({"schema_version": 1, "created_by": "x", "tables": {}}, "the manifest of a run"),
+    ],
+)
+def test_summaries_are_declined_in_one_line(tmp_path: Path, document: dict[str, Any], why: str) -> None:
+    with pytest.raises(DataError, match=why) as error:
+        runs(logs.write(tmp_path, "x.json", json.dumps(document, indent=1)))
+    assert "\n" not in str(error.value)
+
+
+def test_columns_of_a_plain_table_are_mapped(tmp_path: Path) -> None:
+    path = logs.write(tmp_path, "t.csv", "qid;n;rounds;secs\r\n7;21;10;0.5\r\n8;31;10;0.7\r\n")
+    mapping = {"prompt_id": "qid", "output_tokens": "n", "steps": "rounds", "seconds": "secs"}
+    (outside,) = runs(path, mapping=mapping, prefill_token="outside")
+    assert lengths(outside).pooled == pytest.approx(2.5)
+    (unknown,) = runs(path, mapping=mapping)
+    assert lengths(unknown).pooled == pytest.approx(2.6) and any("not known whether" in note for note in unknown.notes)
+
+
+def test_a_prompt_with_a_bad_step_is_left_out_whole(tmp_path: Path) -> None:
+    _, found = read_file(logs.write(tmp_path, "s.csv", logs.STEP_CSV.replace("b,sums,1,2,7", "b,sums,1,9,7")))
+    assert [r.prompt_id for r in found.runs[0].responses] == ["sums/a"] and len(found.problems) == 2
