@@ -102,7 +102,7 @@ def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Pref
         unknown=["target", "drafter", "block size"],
         notes=notes,
     )
-    return Found([run] if responses else [], problems)
+    return Found([run], problems)
 
 
 def _steps(rows: list[Row], problems: list[Problem]) -> list[Response]:

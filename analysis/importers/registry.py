@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DataError, UsageError
@@ -74,6 +74,7 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
         found = _read(key, source, options)
     except RowError as error:
         raise DataError(f"{path}: {error}") from error
+    found = replace(found, runs=[run for run in found.runs if run.responses or run.aggregates])
     if not found.runs:
         first = f"; the first: {found.problems[0]}" if found.problems else ""
         count = len(found.problems)

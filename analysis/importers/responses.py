@@ -104,7 +104,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
         unknown=unknown,
         notes=notes,
     )
-    return Found([run] if responses else [], [*problems, *source.damage])
+    return Found([run], [*problems, *source.damage])
 
 
 def _total(row: Mapping[str, Any]) -> int | None:

@@ -89,7 +89,7 @@ def read(source: Source) -> Found:
         unknown=["target", "block size", "lengths of single steps" if responses else "rows per prompt"],
         notes=notes,
     )
-    return Found([run] if responses or aggregates else [], [*problems, *source.damage])
+    return Found([run], [*problems, *source.damage])
 
 
 def _request(row: Row) -> tuple[Response, str]:

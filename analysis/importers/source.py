@@ -6,9 +6,8 @@ What cannot be read of a JSON-lines file is a :class:`Problem` with its line, an
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,10 +19,11 @@ import pyarrow as pa
 from analysis.errors import DataError, UsageError
 
 GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A single JSON document is parsed whole; JSON lines are not, so only they may be larger.
 LARGEST_DOCUMENT = 1 << 30
 _SNIFF_LINES = 200
-_SNIFF_BYTES = 1 << 20
+_SNIFF_BYTES = _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ class Source:
         """The value, if the file is one JSON value (over several lines, or not an object on a line of many)."""
         if self.is_parquet or self._has_json_lines():
             return None
-        with self._bytes() as file:
-            data = _read(file, LARGEST_DOCUMENT + 1)
+        data = self._bytes(LARGEST_DOCUMENT + 1)
         if len(data) > LARGEST_DOCUMENT:
             return None
         text = _decode(data).strip().rstrip("\x00").rstrip()
@@ -116,8 +115,7 @@ class Source:
         """The first mebibyte of the file, as text."""
         if self.is_parquet:
             return ""
-        with self._bytes() as file:
-            return _decode(_read(file, _SNIFF_BYTES))
+        return _decode(self._bytes(_SNIFF_BYTES))
 
     @cached_property
     def sample(self) -> list[dict[str, Any]]:
@@ -141,23 +139,18 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(1-based number, text without its end) of every line that is not empty."""
-        with self._bytes() as file:
-            first = file.read(2)
-            if first in (b"\xff\xfe", b"\xfe\xff"):
-                decoded = io.StringIO(_decode(first + _read(file, -1)))
-                yield from ((n, t.rstrip("\r\n")) for n, t in enumerate(decoded, 1) if t.strip())
-                return
-            number, rest = 1, first
-            try:
-                for line in file:
-                    text = _decode(rest + line).rstrip("\r\n")
-                    if text.strip():
-                        yield number, text
-                    number, rest = number + 1, b""
-            except (OSError, EOFError, pa.ArrowException) as error:
-                self.damage.append(Problem(number, f"the compressed file is damaged or cut off here ({_brief(error)})"))
-            if rest.strip():
-                yield number, _decode(rest).rstrip("\r\n")
+        utf16 = self._bytes(2) in UTF16
+        chunks = [self._bytes()] if utf16 else self._chunks(self.damage)
+        rest = b""
+        number = 0
+        for chunk in chunks:
+            *whole, rest = (_decode(chunk).encode() if utf16 else rest + chunk).split(b"\n")
+            for line in whole:
+                number += 1
+                if text := _line(line):
+                    yield number, text
+        if text := _line(rest):
+            yield number + 1, text
 
     def rows(self) -> Iterator[Row]:
         """Every JSON object: of the lines, or of the one array or object that the file is. What is no object is
@@ -187,14 +180,49 @@ class Source:
                 self.damage.append(Problem(number, "NUL bytes beside the row: the writer was stopped here; row kept"))
             yield Row(number, value)
 
-    def _bytes(self) -> BinaryIO:
+    def _bytes(self, size: int | None = None) -> bytes:
+        """The first ``size`` bytes, or all, as far as a damaged file gives them."""
+        data = bytearray()
+        for chunk in self._chunks([]):
+            data += chunk
+            if size is not None and len(data) >= size:
+                break
+        return bytes(data[:size])
+
+    def _chunks(self, damage: list[Problem]) -> Iterator[bytes]:
+        """Uncompressed bytes in pieces; where a compressed file breaks off, a problem is added to ``damage``."""
         with self.path.open("rb") as file:
             magic = file.read(4)
-        if magic.startswith(GZIP):
-            return gzip.open(self.path, "rb")  # type: ignore[return-value]
-        if magic == ZSTD:
-            return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(self.path)), "zstd"))  # type: ignore
-        return self.path.open("rb")
+            file.seek(0)
+            if not magic.startswith(GZIP) and magic != ZSTD:
+                while piece := file.read(_CHUNK):
+                    yield piece
+                return
+            try:
+                yield from _gunzip(file) if magic.startswith(GZIP) else _unzstd(file)
+            except (zlib.error, EOFError, OSError, pa.ArrowException) as error:
+                damage.append(Problem(None, f"the compressed file is damaged or cut off ({_brief(error)})"))
+
+
+def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+    """What a gzip file of one or more members holds; unlike the gzip module it gives all up to a break."""
+    member = zlib.decompressobj(wbits=31)
+    while piece := file.read(_CHUNK):
+        while piece:
+            if member.eof:
+                if not piece.strip(b"\x00"):
+                    break
+                member = zlib.decompressobj(wbits=31)
+            yield member.decompress(piece)
+            piece = member.unused_data
+    if not member.eof:
+        raise EOFError("it ends before its end mark")
+
+
+def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+    stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+    while piece := stream.read(1 << 16):  # under a block: a break loses no more than its own block
+        yield piece
 
 
 def parse(text: str) -> Any:
@@ -214,20 +242,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
-    """Up to ``size`` bytes (-1: all), as far as a damaged compressed file gives them."""
-    chunks, left = [], size
-    try:
-        while left and (chunk := file.read(min(left, 1 << 20) if left > 0 else 1 << 20)):
-            chunks.append(chunk)
-            left -= len(chunk) if left > 0 else 0
-    except (OSError, EOFError, pa.ArrowException):
-        pass  # what could be read is judged; reading the rows says where it broke
-    return b"".join(chunks)
+def _line(data: bytes) -> str:
+    """A line as text; empty if it is blank."""
+    text = _decode(data).rstrip("\r")
+    return text if text.strip() else ""
 
 
 def _decode(data: bytes) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith(UTF16):
         return data.decode("utf-16", errors="replace").removeprefix("\ufeff")
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
 

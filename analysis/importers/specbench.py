@@ -73,7 +73,7 @@ def read(source: Source) -> Found:
         unknown=unknown,
         notes=notes,
     )
-    return Found([run] if responses else [], [*problems, *source.damage])
+    return Found([run], [*problems, *source.damage])
 
 
 def _responses(row: Row) -> list[Response]:

@@ -50,7 +50,7 @@ def read_speculators(source: Source) -> Found:
         unknown=["target", "rows per prompt", "drafter", "time"],
         notes=list(dict.fromkeys(notes)),
     )
-    return Found([run] if aggregates else [], [*problems, *source.damage])
+    return Found([run], [*problems, *source.damage])
 
 
 def _subset(row: Mapping[str, str]) -> tuple[Aggregate, list[str]]:

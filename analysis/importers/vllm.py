@@ -65,7 +65,7 @@ def read(source: Source) -> Found:
         unknown=["rows per prompt", "drafter"],
         notes=list(dict.fromkeys(notes)),
     )
-    return Found([run] if aggregates else [], [*problems, *source.damage])
+    return Found([run], [*problems, *source.damage])
 
 
 def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str]]:
