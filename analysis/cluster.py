@@ -43,6 +43,11 @@ class Partition:
         np.add.at(sums, self.index, values)
         return sums
 
+    def subset(self, rows: NDArray[np.bool_]) -> Partition:
+        """The partition of the observations in ``rows``, (n,) booleans."""
+        present, index = np.unique(self.index[rows], return_inverse=True)
+        return Partition(index.astype(np.int64), present.size)
+
 
 def partition(ids: Iterable[str]) -> Partition:
     """The partition by cluster id. Raises DataError if any id is missing (None, NaN or empty)."""
@@ -85,8 +90,8 @@ def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterM
     n, count, mean = x.size, clusters.count, float(x.mean())
     if count < 2:
         return ClusterMean(mean, None, None, None, None, 0, None, None)
-    residual = _without_rounding(x - mean, x)
-    sums = _without_rounding(clusters.sums(residual), x)
+    residual = without_rounding(x - mean, x)
+    sums = without_rounding(clusters.sums(residual), x)
     se = math.sqrt(count / (count - 1) * float(sums @ sums)) / n
     half = float(special.stdtrit(count - 1, (1 + level) / 2)) * se
     p = max(2 * float(special.stdtr(count - 1, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
@@ -95,7 +100,7 @@ def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterM
     return ClusterMean(mean, se, mean - half, mean + half, p, count - 1, design_effect, _icc(residual, clusters))
 
 
-def _without_rounding(differences: FloatArray, scale: FloatArray) -> FloatArray:
+def without_rounding(differences: NDArray[Any], scale: FloatArray) -> FloatArray:
     """``differences`` with those that are rounding errors of values of this scale set to 0: equal is equal."""
     size = float(np.abs(scale).max(initial=0.0))
     return np.where(np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size, 0.0, differences)

@@ -1,6 +1,7 @@
 """Compare two runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
 
-Prints a summary and writes a report with figures to ``reports/<A>-vs-<B>/``.
+Prints a summary and writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code
+judges: 0 the rule passed, 1 it failed, 2 the interval cannot tell.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis import markdown, wording
+from analysis import wording
+from analysis.answers import answers, headline
 from analysis.comparison import Comparison, compare_runs
 from analysis.errors import Parser, UsageError, run_command
 from analysis.report import default_reports, folder_name, write_report
+from analysis.rules import exit_code, judge, parse_rule
+from analysis.sections import cautions
 
 
 def summarise(comparison: Comparison, console: Console) -> None:
-    """The conclusion, a table of estimates and the cautions."""
+    """The conclusion, a table of estimates, what would change it, and the cautions."""
     c = comparison
-    console.print(markdown.headline(c), style="bold", soft_wrap=True)
+    console.print(headline(c), style="bold", soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("")
     for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters"):
@@ -36,38 +40,66 @@ def summarise(comparison: Comparison, console: Console) -> None:
     console.print(table)
     method = wording.METHODS[c.overall.method]
     console.print(f"Method: {method}. By data set, p is adjusted by Holm.", soft_wrap=True)
-    for text in markdown.cautions(c):
+    for question, answer in answers(c)[2:]:
+        console.print(f"{question} {answer}", soft_wrap=True)
+    for text in cautions(c):
         console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
+    args = _parser().parse_args(argv)
+    if not 0 <= args.min_coverage <= 1:
+        raise UsageError(f"--min-coverage is a share from 0 to 1, not {args.min_coverage}")
+    rules = [parse_rule(text) for text in args.fail_if]
+    comparison = compare_runs(
+        args.run_a,
+        args.run_b,
+        protocol=args.protocol,
+        metric=args.metric,
+        margin=args.margin,
+        hypothesis=args.hypothesis,
+        datasets=args.dataset,
+        earlier=args.earlier,
+        min_coverage=args.min_coverage,
+        strict=args.strict,
+        allow_incomplete=args.allow_incomplete,
+    )
+    judgements = [judge(rule, comparison) for rule in rules]
+    report = write_report(comparison, args.out or default_reports() / folder_name(comparison))
+    console = terminal()
+    summarise(comparison, console)
+    for judgement in judgements:
+        console.print(judgement.sentence, soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
+    return exit_code(judgements)
+
+
+def terminal() -> Console:
+    """Standard output, plain; a terminal without UTF-8 shows ? for what it lacks, and the report is whole."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 110)
+
+
+def _parser() -> Parser:
     parser = Parser(prog="python -m analysis.compare", description="Compare two runs over the prompts that both have.")
     parser.add_argument("run_a", metavar="RUN_A", help="run folder, fsspec address, or name under runs/")
     parser.add_argument("run_b", metavar="RUN_B")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)")
     parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
+    parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")
+    parser.add_argument("--margin", type=float, metavar="TOKENS", help="a difference within it counts as none")
+    parser.add_argument("--hypothesis", metavar="TEXT", help="what was expected, for the record")
+    parser.add_argument("--dataset", action="append", metavar="NAME", help="only this data set; may be given again")
+    parser.add_argument("--earlier", nargs="+", default=(), metavar="RUN", help="runs whose explored prompts count too")
+    parser.add_argument(
+        "--fail-if", action="append", default=[], metavar="RULE", help="such as 'delta<-0.05': exit 1 if it holds"
+    )
     parser.add_argument("--min-coverage", type=float, default=0.95, metavar="SHARE", help="of the smaller run (0.95)")
     parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
     parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
-    args = parser.parse_args(argv)
-    if not 0 <= args.min_coverage <= 1:
-        raise UsageError(f"--min-coverage is a share from 0 to 1, not {args.min_coverage}")
-    comparison = compare_runs(
-        args.run_a,
-        args.run_b,
-        protocol=args.protocol,
-        min_coverage=args.min_coverage,
-        strict=args.strict,
-        allow_incomplete=args.allow_incomplete,
-    )
-    report = write_report(comparison, args.out or default_reports() / folder_name(comparison))
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows ?, and the report is whole
-    console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 110)
-    summarise(comparison, console)
-    console.print(f"report: {report}", soft_wrap=True)
-    return 0
+    return parser
 
 
 if __name__ == "__main__":

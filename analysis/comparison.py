@@ -1,17 +1,20 @@
-"""Two runs in, one frozen result out: ``compare_runs(a, b)``. Rendering is elsewhere (report, plots)."""
+"""Two runs in, one frozen result out: ``compare_runs(a, b)``. Rendering is elsewhere (report, markdown, plots)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis import wording
-from analysis.errors import DataError
-from analysis.estimate import Estimate, of_integers, of_ratios
+from analysis import exploration, lossless
+from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
+from analysis.errors import DataError, UsageError
+from analysis.estimate import Estimate, of_pairs
+from analysis.exploration import Declaration, declare
+from analysis.facts import ArmSummary, DatasetFacts, dataset_facts, labels
 from analysis.fairness import (
     ArmDifference,
     FairnessRow,
@@ -22,69 +25,55 @@ from analysis.fairness import (
 )
 from analysis.families import adjust
 from analysis.gates import Gates, summarise
-from analysis.history import History, load_history
+from analysis.history import health, load_history
 from analysis.load import Evaluated, load, protocols
-from analysis.manifest import Manifest
+from analysis.lossless import Outputs, outputs
 from analysis.pair import Pairs, pair
-from analysis.positions import survival
+from analysis.positions import positions
+from analysis.published import below_published, published_for
 from analysis.runlog import Run
-from analysis.wording import Caution, Estimand, caution
+from analysis.speed import Speed, speed
+from analysis.throughput import Throughput, throughput
+from analysis.wording import HEADLINES, Caution, Estimand, caution
 
-#: Outputs with more repeated 4-grams than this are counted as degenerate: loops inflate acceptance.
-DEGENERATE = 0.5
-
-
-@dataclass(frozen=True)
-class ArmSummary:
-    """One arm of a comparison. ``gates``, ``history``: None if the run has none (or, gates, unusable ones)."""
-
-    side: str  # "A" or "B"
-    name: str  # the run's folder
-    label: str  # how reports call the arm
-    manifest: Manifest
-    survival: pd.DataFrame
-    gates: Gates | None
-    history: History | None
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What a data set is, beside its estimate. Coverage: share of the target's tokens that the draft vocabulary of
-    the arm holds; degenerate: share of outputs that mostly repeat themselves; None where it was not logged."""
-
-    name: str
-    pairs: int
-    clusters: int
-    role: str | None
-    seen: str | None
-    coverage_a: float | None
-    coverage_b: float | None
-    degenerate_a: float | None
-    degenerate_b: float | None
-    caveats: tuple[str, ...]
+if TYPE_CHECKING:
+    from analysis.figures import Plot
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What two runs say about each other, B against A, over the prompts that both have.
 
-    ``overall`` is the headline; ``others`` are further estimands of the same pairs; ``by_dataset`` is the headline's
-    estimand per data set, a family adjusted by Holm. ``cautions`` concern the comparison as a whole; each estimate
-    carries its own.
+    ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
+    the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
+    family adjusted by Holm. ``position_difference``: survival by draft position, B - A. ``published``: rows of others'
+    drafters for the same target. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
     b: ArmSummary
     protocol: str
-    estimand: Estimand
+    declaration: Declaration
     overall: Estimate
     others: tuple[Estimate, ...]
     by_dataset: Mapping[str, Estimate]
+    heterogeneity: Heterogeneity | None
+    interactions: tuple[Interaction, ...]
     datasets: tuple[DatasetFacts, ...]
+    position_difference: pd.DataFrame
+    speed: Speed | None
+    outputs: Outputs
+    throughput: Throughput | None
+    published: pd.DataFrame
     pairs: Pairs
     fairness: tuple[FairnessRow, ...]
     differences: tuple[ArmDifference, ...]
     cautions: tuple[Caution, ...]
+
+    @property
+    def estimand(self) -> Estimand:
+        """The headline's metric."""
+        return self.declaration.metric
 
     @property
     def estimates(self) -> tuple[Estimate, ...]:
@@ -92,14 +81,34 @@ class Comparison:
         return (self.overall, *self.others, *self.by_dataset.values())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per estimate; cautions as their codes."""
-        names = [field.name for field in fields(Estimate)]
-        rows = [{name: getattr(estimate, name) for name in names} for estimate in self.estimates]
-        for row in rows:
-            row["estimand"] = row["estimand"].key
-            row["verdict"] = str(row["verdict"])
-            row["cautions"] = ", ".join(c.code for c in row["cautions"])
-        return pd.DataFrame(rows, columns=names)
+        """One row per estimate; an estimand as its key, an equivalence as its margin and p, cautions as codes."""
+        names = [field.name for field in fields(Estimate) if field.name != "equivalence"]
+        rows = []
+        for e in self.estimates:
+            row = {name: getattr(e, name) for name in names}
+            row |= {"estimand": e.estimand.key, "verdict": str(e.verdict)}
+            row["cautions"] = ", ".join(c.code for c in e.cautions)
+            row["margin"] = e.equivalence.margin if e.equivalence else None
+            row["p_equivalence"] = e.equivalence.p_adjusted if e.equivalence else None
+            rows.append(row)
+        return pd.DataFrame(rows, columns=[*names, "margin", "p_equivalence"])
+
+    def to_markdown(self) -> str:
+        """The report, with figures by name (``figures/<name>.png``), as :func:`analysis.report.write_report` has it."""
+        from analysis import render
+
+        return render.report(self, self.figures())
+
+    def figures(self) -> list[Plot]:
+        """Every figure that there are data for; a :class:`analysis.figures.Plot` shows itself in a notebook."""
+        from analysis import plots
+
+        return plots.draw_all(self)
+
+    def _repr_markdown_(self) -> str:
+        from analysis import render
+
+        return render.summary(self)
 
 
 def compare_runs(
@@ -107,70 +116,142 @@ def compare_runs(
     run_b: Run | Path | str,
     *,
     protocol: str | None = None,
+    metric: str | None = None,
+    margin: float | None = None,
+    hypothesis: str | None = None,
+    datasets: Sequence[str] | None = None,
+    earlier: Sequence[Run | Path | str] = (),
     min_coverage: float = 0.95,
     strict: bool = False,
     allow_incomplete: bool = False,
 ) -> Comparison:
     """Compare two runs: is B better than A, by how much, on which data sets.
 
-    A run is a Run, a path, an fsspec address or a name under ``runs/``. ``protocol``: ``generate`` (headline pooled
-    tau) or ``prefix`` (headline mean accepted length); by default the first of them that both runs have.
+    A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
+    ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
+    the first protocol that both runs have. ``margin``: a difference within it counts as none (in the metric's unit).
+    ``datasets``: compare these only. ``earlier``: further runs whose exploratory prompts cannot confirm.
 
-    Raises DataError for runs that cannot be read or compared: unfinished (unless ``allow_incomplete``), targets known
-    and different, no common prompts, pairs under ``min_coverage`` of the smaller run; and under ``strict`` also for
-    any lost prompt, an unknown target, and unusable gates.
+    Raises UsageError for a metric that is not the protocol's, or a margin that is not positive. Raises DataError for
+    runs that cannot be read or compared: unfinished (unless ``allow_incomplete``), targets known and different, no
+    common prompts, an unknown data set, pairs under ``min_coverage`` of the smaller run; and under ``strict`` also
+    for any lost prompt, an unknown target, and unusable gates.
     """
-    a, b = (r if isinstance(r, Run) else Run.open(r, allow_incomplete=allow_incomplete) for r in (run_a, run_b))
+    a, b, *others = (_open(run, allow_incomplete) for run in (run_a, run_b, *earlier))
+    if margin is not None and not margin > 0:
+        raise UsageError(f"a margin is a positive number of tokens, not {margin}")
     require_same_target(a, b, strict=strict)
-    protocol = protocol or _common_protocol(a, b)
-    evaluated_a, evaluated_b = load(a, protocol), load(b, protocol)
-    pairs = pair(evaluated_a, evaluated_b, min_coverage=min_coverage, strict=strict)
-    estimand, *further = _ESTIMANDS[protocol]
+    protocol, estimand = _headline(a, b, protocol, metric)
+    everything = load(a, protocol), load(b, protocol)
+    first, second = (_pick(evaluated, datasets) for evaluated in everything)
+    pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
+    overall = of_pairs(pairs.frame, estimand, margin=margin)
     names = sorted({*pairs.frame["dataset"], *pairs.lost["dataset"]})
-    per_dataset = adjust([_estimate(pairs.frame, estimand, name) for name in names])
-    gates_a, gates_b, unusable = _gates(evaluated_a, evaluated_b, strict)
-    rows = compare_arms(a, b, protocol)
-    label_a, label_b = _labels(a, b)
+    adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
+    by_dataset = dict(zip(names, adjusted, strict=True))
+    balanced = balanced_mean(pairs.frame, estimand)
+    further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
+    declaration = declare(
+        pairs,
+        (a, b, *others),
+        hypothesis=hypothesis,
+        metric=estimand,
+        metric_declared=metric is not None,
+        margin=margin,
+        picked=datasets,
+    )
+    gates_a, gates_b, unusable = _gates(first, second, strict)
+    arm_a, arm_b, position_difference = positions(first, second, pairs)
+    label_a, label_b = labels(a, b)
+    rows, text = compare_arms(a, b, protocol), outputs(first, second, pairs)
+    published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
+    histories = load_history(a), load_history(b)
+    other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
+    in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
     return Comparison(
-        a=ArmSummary("A", a.name, label_a, a.manifest, *_curves(evaluated_a, pairs, gates_a)),
-        b=ArmSummary("B", b.name, label_b, b.manifest, *_curves(evaluated_b, pairs, gates_b)),
+        a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
+        b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),
         protocol=protocol,
-        estimand=estimand,
-        overall=_estimate(pairs.frame, estimand),
-        others=tuple(_estimate(pairs.frame, other) for other in further),
-        by_dataset=dict(zip(names, per_dataset, strict=True)),
-        datasets=tuple(_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
+        declaration=declaration,
+        overall=overall,
+        others=(*further, *((balanced,) if balanced else ()), *other_protocol),
+        by_dataset=by_dataset,
+        heterogeneity=heterogeneity(pairs.frame, by_dataset),
+        interactions=interactions(pairs.frame, estimand),
+        datasets=tuple(dataset_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
+        position_difference=position_difference,
+        speed=speed(first, second, pairs),
+        outputs=text,
+        throughput=throughput(a, b),
+        published=published,
         pairs=pairs,
         fairness=rows,
         differences=design_differences(a.manifest, b.manifest),
-        cautions=(*_unfinished(a, b), *_lost(pairs), *cautions_of(rows), *unusable, caution("one-seed")),
+        cautions=(
+            *_unfinished(a, b),
+            *exploration.cautions_of(declaration, in_all),
+            *_lost(pairs),
+            *disagreement(overall, balanced, by_dataset),
+            *lossless.cautions_of(text, (label_a, label_b)),
+            *cautions_of(rows),
+            *(c for run, history in zip((a, b), histories, strict=True) for c in health(run, history)),
+            *below_published(published, by_dataset),
+            *unusable,
+            *not_shown,
+            caution("one-seed"),
+        ),
     )
 
 
-_ESTIMANDS = {
-    "generate": (wording.TAU_POOLED, wording.TAU_MEAN),
-    "prefix": (wording.ACCEPTED_LENGTH,),
-}
+def _open(run: Run | Path | str, allow_incomplete: bool) -> Run:
+    return run if isinstance(run, Run) else Run.open(run, allow_incomplete=allow_incomplete)
 
 
-def _common_protocol(a: Run, b: Run) -> str:
-    in_a, in_b = protocols(a), protocols(b)
-    for protocol in _ESTIMANDS:
-        if protocol in in_a & in_b:
-            return protocol
-    raise DataError(
-        f"{a.address} and {b.address} were evaluated under no common protocol "
-        f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
-    )
+def _headline(a: Run, b: Run, protocol: str | None, metric: str | None) -> tuple[str, Estimand]:
+    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have."""
+    if metric is not None:
+        of_metric = {e.key: (p, e) for p, estimands in HEADLINES.items() for e in estimands}
+        if metric not in of_metric:
+            raise UsageError(f"no metric '{metric}'; there are {', '.join(of_metric)}")
+        if protocol not in (None, of_metric[metric][0]):
+            raise UsageError(f"metric {metric} belongs to protocol {of_metric[metric][0]}, not {protocol}")
+        return of_metric[metric]
+    if protocol is None:
+        in_a, in_b = protocols(a), protocols(b)
+        protocol = next((p for p in HEADLINES if p in in_a & in_b), None)
+        if protocol is None:
+            raise DataError(
+                f"{a.address} and {b.address} were evaluated under no common protocol "
+                f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
+            )
+    return protocol, HEADLINES[protocol][0]
 
 
-def _estimate(frame: pd.DataFrame, estimand: Estimand, dataset: str | None = None) -> Estimate:
-    rows = frame if dataset is None else frame[frame["dataset"] == dataset]
-    tokens = rows["tokens_a"].to_numpy(), rows["tokens_b"].to_numpy()
-    if estimand is wording.ACCEPTED_LENGTH:
-        return of_integers(*tokens, rows["cluster_id"], estimand, dataset)
-    steps = rows["steps_a"].to_numpy(), rows["steps_b"].to_numpy()
-    return of_ratios(tokens, steps, rows["cluster_id"], estimand, dataset)
+def _pick(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:
+    """Only the prompts of these data sets. Raises DataError for one that the run does not have."""
+    if not datasets:
+        return evaluated
+    known = set(evaluated.prompts["dataset"])
+    if unknown := sorted(set(datasets) - known):
+        raise DataError(
+            f"{evaluated.run.address}: no data set {', '.join(unknown)} under protocol '{evaluated.protocol}' "
+            f"(there: {', '.join(sorted(known))})"
+        )
+    return replace(evaluated, prompts=evaluated.prompts[evaluated.prompts["dataset"].isin(datasets)])
+
+
+def _other_protocol(
+    a: Run, b: Run, protocol: str, datasets: Sequence[str] | None
+) -> tuple[tuple[Estimate, ...], tuple[Caution, ...]]:
+    """The headline of the other protocol over its own pairs, where both runs have it; or why it is not shown."""
+    shared = [other for other in HEADLINES if other != protocol and other in protocols(a) & protocols(b)]
+    for other in shared:
+        try:
+            pairs = pair(*(_pick(load(run, other), datasets) for run in (a, b)), min_coverage=0)
+        except DataError as error:
+            return (), (caution("other-protocol", protocol=other, reason=error),)
+        return (of_pairs(pairs.frame, HEADLINES[other][0]),), ()
+    return (), ()
 
 
 def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:
@@ -183,18 +264,9 @@ def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gate
     return first, second, unusable
 
 
-def _curves(
-    evaluated: Evaluated, pairs: Pairs, found: Gates | None
-) -> tuple[pd.DataFrame, Gates | None, History | None]:
-    return survival(evaluated, pairs), found, load_history(evaluated.run)
-
-
-def _labels(a: Run, b: Run) -> tuple[str, str]:
-    """Names that tell the arms apart: labels, else folder names, else A and B beside them."""
-    for pair_of in ((a.label, b.label), (a.name, b.name)):
-        if pair_of[0] != pair_of[1]:
-            return pair_of
-    return f"{a.label} (A)", f"{b.label} (B)"
+def _temperature(run: Run, protocol: str) -> float:
+    settings = [e.settings for e in run.manifest.evaluations.values() if e.protocol == protocol]
+    return float(settings[0].get("temperature") or 0.0) if settings else 0.0
 
 
 def _unfinished(*runs: Run) -> tuple[Caution, ...]:
@@ -212,38 +284,3 @@ def _lost(pairs: Pairs) -> tuple[Caution, ...]:
     reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
     total = len(pairs.frame) + len(pairs.lost)
     return (caution("pairs-lost", n=len(pairs.lost), total=total, reasons=reasons),)
-
-
-def _facts(name: str, pairs: Pairs, a: Manifest, b: Manifest, protocol: str) -> DatasetFacts:
-    rows = pairs.frame[pairs.frame["dataset"] == name]
-    recorded = [_recorded(manifest, name, protocol) for manifest in (a, b)]
-    caveats = dict.fromkeys(r["caveat"] for r in recorded if r.get("caveat"))
-    return DatasetFacts(
-        name=name,
-        pairs=len(rows),
-        clusters=rows["cluster_id"].nunique(),
-        role=_only(rows["study_role"]),
-        seen=_only(rows["seen"]),
-        coverage_a=recorded[0].get("vocabulary_coverage"),
-        coverage_b=recorded[1].get("vocabulary_coverage"),
-        degenerate_a=_degenerate(rows["repetition_a"]),
-        degenerate_b=_degenerate(rows["repetition_b"]),
-        caveats=tuple(caveats),
-    )
-
-
-def _recorded(manifest: Manifest, dataset: str, protocol: str) -> Mapping[str, Any]:
-    for evaluation in manifest.evaluations.values():
-        if evaluation.protocol == protocol and dataset in evaluation.datasets:
-            return evaluation.datasets[dataset]
-    return {}
-
-
-def _only(column: pd.Series) -> str | None:
-    values = sorted(column.dropna().unique())
-    return ", ".join(values) or None
-
-
-def _degenerate(repetition: pd.Series) -> float | None:
-    known = repetition.dropna()
-    return float((known > DEGENERATE).mean()) if len(known) else None

@@ -17,6 +17,8 @@ Everything is cast to int64 first: a difference of unsigned counts would wrap.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -44,21 +46,53 @@ def as_integers(values: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-def bootstrap_interval(differences: Any, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean, from the exact bootstrap distribution.
+@dataclass(frozen=True)
+class BootstrapMean:
+    """Exact bootstrap distribution of the mean of ``n`` integers: ``cdf[i]`` is P(sum of n draws <= first + i).
 
-    Convention: with F the distribution function of the mean of n draws with replacement, and alpha = 1 - level,
-    the bounds are the smallest x with F(x) >= alpha/2 and the smallest x with F(x) >= 1 - alpha/2. They are
-    multiples of 1/n. A tie of F with its target counts as reached; ties are told to 16 n eps.
+    Ties of a probability with its target count as reached; they are told to 16 n eps.
+    """
 
-    ``differences``: (n,) integers, n >= 1. Costs one FFT, whose length grows as range * sqrt(n).
+    n: int
+    first: int
+    cdf: NDArray[np.float64]
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Percentile interval. Convention: with F the distribution function of the mean and alpha = 1 - level, the
+        bounds are the smallest x with F(x) >= alpha/2 and the smallest x with F(x) >= 1 - alpha/2. They are
+        multiples of 1/n."""
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        lower, upper = np.searchsorted(self.cdf, tails - 16 * self.n * np.finfo(float).eps)
+        return (self.first + int(lower)) / self.n, (self.first + int(upper)) / self.n
+
+    def at_most(self, bound: Fraction) -> float:
+        """P(mean <= bound), at least 2^-n: no test of n pairs can say less."""
+        return self._at_least_attainable(self._below(math.floor(bound * self.n) + 1))
+
+    def at_least(self, bound: Fraction) -> float:
+        """P(mean >= bound), at least 2^-n."""
+        return self._at_least_attainable(1.0 - self._below(math.ceil(bound * self.n)))
+
+    def _below(self, total: int) -> float:
+        """P(sum < total)."""
+        index = total - 1 - self.first
+        return 0.0 if index < 0 else float(self.cdf[min(index, self.cdf.size - 1)])
+
+    def _at_least_attainable(self, probability: float) -> float:
+        return min(1.0, max(probability, 2.0**-self.n, SMALLEST_P))
+
+
+def bootstrap_mean(differences: Any) -> BootstrapMean:
+    """The bootstrap distribution of the mean of ``differences``, (n,) integers, n >= 1.
+
+    Costs one FFT, whose length grows as range * sqrt(n).
     """
     d = as_integers(differences)
     n, lowest = d.size, int(d.min())
     counts = np.bincount(d - lowest)
     width = counts.size - 1
     if width == 0:
-        return float(lowest), float(lowest)
+        return BootstrapMean(n, n * lowest, np.ones(1))
 
     # The sum of n draws lies in 0..n*width, and but for _OUTSIDE within `reach` of its mean. The transform may be
     # as short as that window: sums are then known modulo its length, and the window says which.
@@ -68,11 +102,12 @@ def bootstrap_interval(differences: Any, level: float = 0.95) -> tuple[float, fl
     points = 1 << (min(n * width, mean_sum + reach) - first).bit_length()
     pmf = np.fft.irfft(np.fft.rfft(counts / n, points) ** n, points)
     cdf = np.roll(pmf, -first).clip(min=0).cumsum()
-    cdf /= cdf[-1]
+    return BootstrapMean(n, first + n * lowest, cdf / cdf[-1])
 
-    tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    lower, upper = np.searchsorted(cdf, tails - 16 * n * np.finfo(float).eps)
-    return (first + int(lower) + n * lowest) / n, (first + int(upper) + n * lowest) / n
+
+def bootstrap_interval(differences: Any, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean: :meth:`BootstrapMean.interval`."""
+    return bootstrap_mean(differences).interval(level)
 
 
 def sign_flip_p(differences: Any) -> float:
@@ -107,6 +142,14 @@ def cluster_flip_p(sums: Any) -> float:
     if total == 0:
         return 1.0
     return min(1.0, 2 * _share_at_most_zero(values if total > 0 else -values))
+
+
+def cluster_flip_above(sums: Any, sizes: Any, bound: Fraction) -> float:
+    """One-sided p of the flip of whole clusters, of a mean at most ``bound`` against one above it; at least 2^-C.
+
+    ``sums``, ``sizes``: (C,) integers, C < 30.
+    """
+    return _share_at_most_zero(bound.denominator * as_integers(sums) - bound.numerator * as_integers(sizes))
 
 
 def cluster_flip_interval(sums: Any, sizes: Any, level: float = 0.95) -> tuple[float, float] | None:

@@ -19,10 +19,12 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def adjust(estimates: Sequence[Estimate]) -> tuple[Estimate, ...]:
-    """The estimates as one family: p adjusted by Holm, verdicts drawn anew."""
+    """The estimates as one family: p-values adjusted by Holm, those of equivalence as a family of their own, and
+    verdicts drawn anew."""
     size = sum(estimate.p is not None for estimate in estimates)
-    adjusted = holm([estimate.p for estimate in estimates])
+    differences = holm([estimate.p for estimate in estimates])
+    equivalences = holm([estimate.equivalence.p if estimate.equivalence else None for estimate in estimates])
     return tuple(
-        conclude(estimate, p, size) if p is not None else estimate
-        for estimate, p in zip(estimates, adjusted, strict=True)
+        conclude(estimate, p, size, p_equivalence) if p is not None else estimate
+        for estimate, p, p_equivalence in zip(estimates, differences, equivalences, strict=True)
     )

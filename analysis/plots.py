@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis import wording
-from analysis.comparison import ArmSummary, Comparison
+from analysis.answers import moving
+from analysis.comparison import Comparison
 from analysis.estimate import Estimate
+from analysis.facts import ArmSummary
 from analysis.figures import ARM_COLOURS, INK, MUTED, WIDTH, Plot, house_style, settle
 from analysis.wording import Verdict, one_line, signed
 
@@ -96,7 +98,7 @@ def forest(comparison: Comparison) -> Plot:
 
 def survival(comparison: Comparison) -> Plot | None:
     """P(accepted >= k) by draft position, both arms."""
-    curves = {arm.side: arm.survival for arm in (comparison.a, comparison.b) if len(arm.survival)}
+    curves = {a.side: a.positions.curve for a in (comparison.a, comparison.b) if len(a.positions.curve)}
     if not curves:
         return None
     figure = Figure(figsize=(WIDTH, 3.2))
@@ -125,7 +127,7 @@ def survival(comparison: Comparison) -> Plot | None:
 
 def gate_against_norm(comparison: Comparison) -> Plot | None:
     """Gate against feature norm, single tokens and layer means, for the arm whose gate moves (B if both do)."""
-    arm = next((a for a in (comparison.b, comparison.a) if a.gates is not None and _moves(a)), None)
+    arm = next((a for a in (comparison.b, comparison.a) if moving(a)), None)
     if arm is None or arm.gates is None:
         return None
     means = arm.gates.table
@@ -257,13 +259,6 @@ def _interval(axes: Axes, at: float, estimate: Estimate, *, vertical: bool = Fal
     if estimate.lo is not None and estimate.hi is not None:
         ends, same = [estimate.lo, estimate.hi], [at, at]
         axes.plot(*((same, ends) if vertical else (ends, same)), color=colour, linewidth=2.2, solid_capstyle="butt")
-
-
-def _moves(arm: ArmSummary) -> bool:
-    """Whether the arm has a gate at all: without one it is logged as 1 everywhere."""
-    assert arm.gates is not None
-    gate = arm.gates.table.loc[arm.gates.table["quantity"] == "gate", "mean"]
-    return bool((gate != 1).any())
 
 
 def _role(table: pd.DataFrame) -> str:

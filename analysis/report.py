@@ -10,24 +10,19 @@ The plan, ``reports/plan.yaml``:
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from analysis import figures, markdown, plots
-from analysis.comparison import ArmSummary, Comparison, compare_runs
+from analysis import figures, plots, render
+from analysis.comparison import Comparison, compare_runs
 from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.result import to_json
 from analysis.runlog import MANIFEST, find_runs_folder, read_manifest, resolve, write_atomic
-from analysis.wording import Estimand
 
-RESULT_VERSION = 1
 LOST = "lost-pairs.csv"
 
 
@@ -48,7 +43,7 @@ def write_report(
     if len(comparison.pairs.lost):
         files[LOST] = figures.csv(comparison.pairs.lost)
     files["result.json"] = to_json(comparison, title=title, question=question)
-    files["report.md"] = markdown.render(comparison, drawn, title=title, question=question)
+    files["report.md"] = render.report(comparison, drawn, title=title, question=question)
     ours = [LOST, *(f"figures/{name}.{kind}" for name in plots.NAMES for kind in ("png", "svg", "csv"))]
     try:
         for name, data in files.items():
@@ -58,59 +53,6 @@ def write_report(
     except OSError as error:
         raise UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder") from error
     return folder / "report.md"
-
-
-def to_json(comparison: Comparison, *, title: str | None = None, question: str | None = None) -> str:
-    """The result for machines: strict JSON (null for what is not defined), floats to 12 significant digits."""
-    c = comparison
-    arms = {arm.side.lower(): _arm(arm) for arm in (c.a, c.b)}
-    result = {
-        "result_version": RESULT_VERSION,
-        "title": title,
-        "question": question,
-        "protocol": c.protocol,
-        "estimands": [dataclasses.asdict(e.estimand) for e in (c.overall, *c.others)],
-        "arms": arms,
-        "overall": c.overall,
-        "others": c.others,
-        "by_dataset": c.by_dataset,
-        "datasets": c.datasets,
-        "pairs": {
-            "pairs": len(c.pairs.frame),
-            "evaluated_a": c.pairs.evaluated_a,
-            "evaluated_b": c.pairs.evaluated_b,
-            "coverage": c.pairs.coverage,
-            "lost": c.pairs.lost.to_dict("records"),
-        },
-        "fairness": c.fairness,
-        "differences": c.differences,
-        "cautions": c.cautions,
-    }
-    return json.dumps(_plain(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _arm(arm: ArmSummary) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "label": arm.label,
-        "survival": arm.survival.to_dict("records"),
-        "gates": arm.gates.table.to_dict("records") if arm.gates is not None else None,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses, mappings, sequences and numbers as plain JSON values; an estimand as its key."""
-    if isinstance(value, Estimand):
-        return value.key
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else None
-    return str(value) if isinstance(value, str) else value
 
 
 class PlanEntry(BaseModel):

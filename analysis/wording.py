@@ -13,6 +13,7 @@ class Verdict(StrEnum):
 
     B_BETTER = "B better"
     A_BETTER = "A better"
+    EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
     IDENTICAL = "identical"
 
@@ -46,6 +47,36 @@ TAU_MEAN = Estimand(
     "token does not",
 )
 
+SPEEDUP_POOLED = Estimand(
+    "speedup_pooled",
+    "speed-up, pooled",
+    "ratio of seconds per token after the first, each total decoding time over total tokens, so that long outputs "
+    "weigh more",
+    "times",
+)
+SPEEDUP_MEAN = Estimand(
+    "speedup_mean",
+    "speed-up, geometric mean over prompts",
+    "ratio of seconds per token after the first of each prompt, averaged over prompts on the log scale",
+    "times",
+)
+THROUGHPUT = Estimand(
+    "throughput", "throughput ratio", "output tokens per second of a serving trial, B over A within a block", "times"
+)
+#: What may be the headline, per protocol; the first is the default.
+HEADLINES = {"generate": (TAU_POOLED, TAU_MEAN), "prefix": (ACCEPTED_LENGTH,)}
+
+
+def balanced(estimand: Estimand) -> Estimand:
+    """The estimand with every data set weighing the same, whatever its number of prompts."""
+    return Estimand(
+        f"{estimand.key}_balanced",
+        f"{estimand.name}, data sets equal",
+        f"{estimand.name} of each data set, averaged over data sets",
+        estimand.unit,
+    )
+
+
 #: How interval and p of an estimate were made.
 METHODS = {
     "exact": "exact percentile bootstrap of the mean; exact sign-flip test",
@@ -77,11 +108,40 @@ _CAUTIONS = {
     "p-without-interval": "p = {p} but the interval holds 0: the test asks for symmetry about 0, the interval for the "
     "mean, and they disagree.",
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
+    "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "
+    "beforehand, so it counts as none.",
+    "lone-clusters": "No interval with data sets weighing the same: of {names} there is one cluster only.",
+    "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
+    "differ in how their steps spread over the data sets.",
+    "simpson-balanced": "Simpson: the pooled difference is {pooled:+.3f}, with data sets weighing the same it is "
+    "{balanced:+.3f}; the mix of prompts decides the sign.",
+    "heterogeneity-left-out": "Not in the comparison of data sets, for want of a standard error: {names}.",
+    "few-datasets": "{n} data sets say little about how much data sets differ in general; do not read much into the "
+    "share between them.",
+    "shared-clusters": "Some clusters span data sets, so data sets are not independent: the test that all are equal "
+    "is approximate.",
     "pairs-lost": "{n} of {total} prompts have no pair and count nowhere: {reasons}.",
+    "not-lossless": "{run}: {n} of {total} outputs differ from plain decoding where the target's two best logits were "
+    "not tied: this arm is not lossless here.",
+    "other-protocol": "Protocol {protocol} is in both runs but not shown: {reason}.",
     "unfinished": "{run} is {status}, not complete: its numbers may change.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
     "differs": "The arms differ in {what}: {a} (A) against {b} (B).",
     "unknown": "Not known to be equal in both arms: {what}.",
+    "history-nan": "{run}: the training loss is NaN or infinite at {n} of {total} steps, first at step {first}.",
+    "history-short": "{run}: the history has {n} steps, the manifest says {total}: training is not all here.",
+    "history-diverged": "{run}: the training loss ended at {last:.2f}, after {best:.2f} at its best: it diverged.",
+    "history-rising": "{run}: validation accepted length was still rising at the end ({before:.2f} at three quarters "
+    "of the training, {last:.2f} at the end): more training would change this arm.",
+    "post-hoc": "Post hoc: the data set(s) {names} were picked out of {total} by whoever ran this, and not all of "
+    "their prompts are recorded as a confirmatory set. Read it as a lead, not as a finding.",
+    "exploratory": "The prompts are recorded as exploratory: a finding here wants confirming on prompts not yet used.",
+    "mixed-roles": "Exploratory and confirmatory prompts are mixed here: {roles}.",
+    "overlap": "{prompts} confirmatory prompts were also in an exploratory evaluation, and {clusters} clusters of "
+    "confirmatory prompts were: what was explored cannot confirm.",
+    "below-published": "Both arms are clearly below the published {method} drafter of this target: tau {a:.2f} and "
+    "{b:.2f} against {published:.2f} ({datasets}, {source}). A difference between two weak drafters may not carry "
+    "over.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }
@@ -108,6 +168,11 @@ def signed(value: float | None, digits: int = 3) -> str:
 def interval(lo: float | None, hi: float | None, digits: int = 3) -> str:
     """``lo to hi``, signed."""
     return "—" if lo is None or hi is None else f"{signed(lo, digits)} to {signed(hi, digits)}"
+
+
+def times(estimate: float, lo: float | None, hi: float | None) -> str:
+    """``1.85 times (1.71 to 2.00)``."""
+    return f"{estimate:.2f} times" + ("" if lo is None or hi is None else f" ({lo:.2f} to {hi:.2f})")
 
 
 def p_value(p: float | None) -> str:
@@ -148,6 +213,9 @@ def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float
     a, b = f"{name_a} (A)", f"{name_b} (B)"
     if verdict is Verdict.IDENTICAL:
         return f"{a} and {b} are identical here: {metric.name} {number(mean_a)} {metric.unit} in both, {facts}."
+    if verdict is Verdict.EQUIVALENT:
+        values = f"{number(mean_b)} {metric.unit} with {b}, {number(mean_a)} with {a}"
+        return f"{a} and {b} are equivalent within the stated margin: {metric.name} {values}, {facts}."
     if verdict is Verdict.INCONCLUSIVE:
         values = f"{number(mean_b)} {metric.unit} with {b}, {number(mean_a)} with {a}"
         return f"No conclusion: {metric.name} {values}, {facts}."

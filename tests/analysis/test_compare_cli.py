@@ -187,7 +187,7 @@ def test_a_data_set_without_pairs_is_shown_empty(compare, tmp_path):
     assert code == Exit.OK
     gone = result["by_dataset"]["gone"]
     assert (gone["n_pairs"], gone["estimate"], gone["p"]) == (0, None, None)
-    assert "| gone | — | — | — | — | — | — | 0 | 0 | inconclusive |" in (
+    assert "| gone | — | — | — | — | — | — | 0 | 0 | — | inconclusive |" in (
         tmp_path / "reports/a-vs-b/report.md"
     ).read_text(encoding="utf-8")
 

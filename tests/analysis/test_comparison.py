@@ -9,7 +9,7 @@ from analysis.comparison import compare_runs
 from analysis.errors import DataError
 from analysis.exact import bootstrap_interval, sign_flip_p
 from analysis.runlog import Run
-from analysis.wording import TAU_MEAN, TAU_POOLED, Verdict
+from analysis.wording import TAU_POOLED, Verdict
 from tests.analysis.runs import prompts_of, simulated, study, two_runs, write_run
 
 
@@ -46,7 +46,8 @@ def test_a_data_set_of_clusters_of_one_is_exact(comparison):
 
 def test_to_frame_has_a_row_per_estimate(comparison):
     frame = comparison.to_frame()
-    assert frame["subset"].fillna("all").tolist() == ["all", *comparison.by_dataset]
+    assert frame["subset"].fillna("all").tolist() == ["all", "all", *comparison.by_dataset]
+    assert frame["estimand"].tolist()[:2] == ["accepted_length", "accepted_length_balanced"]
     assert frame["verdict"].iloc[0] == str(comparison.overall.verdict)
 
 
@@ -76,7 +77,7 @@ def test_facts_come_from_manifest_and_prompts(comparison):
 def test_generate_has_two_estimands_and_is_the_default(tmp_path):
     comparison = compare_runs(*study(tmp_path, protocol="generate"))
     assert comparison.overall.estimand is TAU_POOLED
-    assert [e.estimand for e in comparison.others] == [TAU_MEAN]
+    assert [e.estimand.key for e in comparison.others] == ["tau_mean", "tau_pooled_balanced"]
     tokens, steps = comparison.pairs.counts("a")
     assert comparison.overall.mean_a == pytest.approx(tokens.sum() / steps.sum())
     assert comparison.others[0].mean_a == pytest.approx((tokens / steps).mean())

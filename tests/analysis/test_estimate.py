@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from analysis.cluster import cluster_t, partition
-from analysis.estimate import conclude, of_integers, of_ratios
+from analysis.estimate import conclude, of_pairs
 from analysis.exact import bootstrap_interval, cluster_flip_interval, cluster_flip_p, sign_flip_p
 from analysis.families import adjust, holm
 from analysis.wording import ACCEPTED_LENGTH, TAU_MEAN, TAU_POOLED, Verdict
 
 
-def estimate(d, clusters=None, base=20):
-    d = np.asarray(d, dtype=np.int64)
-    ids = [str(c) for c in (range(d.size) if clusters is None else clusters)]
-    return of_integers(np.full(d.size, base), base + d, ids, ACCEPTED_LENGTH)
+def pairs(tokens, steps, clusters=None):
+    ids = [str(c) for c in (range(len(tokens[0])) if clusters is None else clusters)]
+    columns = {"tokens_a": tokens[0], "tokens_b": tokens[1], "steps_a": steps[0], "steps_b": steps[1]}
+    return pd.DataFrame({**{c: np.asarray(v, np.int64) for c, v in columns.items()}, "cluster_id": ids})
 
 
-def ratio(tokens, steps, clusters=None, estimand=TAU_POOLED):
-    tokens, steps = [np.asarray(t) for t in tokens], [np.asarray(s) for s in steps]
-    ids = [str(c) for c in (range(tokens[0].size) if clusters is None else clusters)]
-    return of_ratios(tuple(tokens), tuple(steps), ids, estimand)
+def estimate(d, clusters=None, base=20, margin=None):
+    d, one = np.asarray(d, dtype=np.int64), np.ones(len(d), np.int64)
+    return of_pairs(pairs((np.full(d.size, base), base + d), (one, one), clusters), ACCEPTED_LENGTH, margin=margin)
+
+
+def ratio(tokens, steps, clusters=None, estimand=TAU_POOLED, margin=None):
+    return of_pairs(pairs(tokens, steps, clusters), estimand, margin=margin)
 
 
 def codes(result):
@@ -70,8 +74,8 @@ def test_beyond_the_exact_range_the_t_takes_over():
 
 
 def test_unsigned_counts_do_not_wrap():
-    result = of_integers(np.array([5, 5, 5], np.uint8), np.array([3, 3, 4], np.uint8), list("abc"), ACCEPTED_LENGTH)
-    assert result.estimate == pytest.approx(-5 / 3)
+    frame = pairs(([5, 5, 5], [3, 3, 4]), ([1] * 3, [1] * 3)).astype({"tokens_a": np.uint8, "tokens_b": np.uint8})
+    assert of_pairs(frame, ACCEPTED_LENGTH).estimate == pytest.approx(-5 / 3)
 
 
 def test_pooled_and_mean_ratios_are_told_apart():

@@ -12,7 +12,7 @@ from analysis.gates import Gates, summarise
 from analysis.history import load_history
 from analysis.load import load
 from analysis.pair import pair
-from analysis.positions import survival
+from analysis.positions import positions
 from analysis.runlog import Run, RunWriter
 from analysis.schema import GATE_QUANTITIES
 from analysis.wording import Caution
@@ -82,7 +82,7 @@ def test_nan_in_the_sample_of_tokens_is_a_caution_too(tmp_path):
 
 def curve(tmp_path, prompts, protocol="prefix"):
     evaluated = loaded(tmp_path / "a", prompts, protocol=protocol, gates=False)
-    return survival(evaluated, pair(evaluated, evaluated))
+    return positions(evaluated, evaluated, pair(evaluated, evaluated))[0].curve
 
 
 def test_survival_counts_slots_at_risk_only(tmp_path):
@@ -114,7 +114,7 @@ def test_survival_intervals_stay_inside_and_have_a_width(tmp_path):
 def test_lost_prompts_are_no_part_of_the_curve(tmp_path):
     a = loaded(tmp_path / "a", prompts_of([7] * 30 + [0]), gates=False)
     b = loaded(tmp_path / "b", prompts_of([7] * 30 + [None]), gates=False)
-    assert survival(a, pair(a, b))["survival"].tolist() == [1.0] * 7
+    assert positions(a, b, pair(a, b))[0].curve["survival"].tolist() == [1.0] * 7
 
 
 # --- history ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.cluster import cluster_t, partition
-from analysis.ratio import linearise
+from analysis.ratio import linearise, linearise_log
 
 
 def test_golden_ratio():
@@ -37,6 +37,23 @@ def test_paired_error_agrees_with_a_cluster_bootstrap():
     assert ours.se == pytest.approx(replicates.std(), rel=0.06)  # Monte-Carlo error 1.1%, C/(C - 1) 0.8%
 
 
-def test_zero_steps_are_refused():
-    with pytest.raises(ValueError, match="positive denominators"):
-        linearise([1, 0], [1, 0])
+def test_an_observation_without_denominator_says_nothing():
+    values = linearise([4, 0, 8], [2, 0, 3])
+    assert values.mean() == pytest.approx(12 / 5)
+    assert values[1] == pytest.approx(12 / 5)
+
+
+@pytest.mark.parametrize(("numerator", "denominator"), [([1, 1], [1, 0]), ([0, 0], [0, 0]), ([1, 1], [2, -1])])
+def test_impossible_denominators_are_refused(numerator, denominator):
+    with pytest.raises(ValueError, match="needs denominators"):
+        linearise(numerator, denominator)
+
+
+def test_log_of_a_ratio_has_the_error_of_its_logarithm():
+    rng = np.random.default_rng(8)
+    seconds, tokens = rng.gamma(5, 1, 400), rng.integers(20, 60, 400)
+    values = linearise_log(seconds, tokens)
+    assert values.mean() == pytest.approx(np.log(seconds.sum() / tokens.sum()))
+    draws = rng.multinomial(400, np.full(400, 1 / 400), 4000)
+    replicates = np.log(draws @ seconds / (draws @ tokens))
+    assert values.std(ddof=1) / 20 == pytest.approx(replicates.std(), rel=0.06)

@@ -11,12 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.answers import headline
 from analysis.comparison import compare_runs
 from analysis.errors import Exit, run_command
 from analysis.figures import ARM_COLOURS, csv, png, svg
-from analysis.markdown import escape, headline, table
+from analysis.markdown import escape, table
 from analysis.plots import NAMES, draw_all
-from analysis.report import main, read_plan, to_json
+from analysis.report import main, read_plan
+from analysis.result import to_json
 from analysis.wording import one_line
 from tests.analysis.runs import prompts_of, study, two_runs, write_run
 

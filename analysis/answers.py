@@ -1,0 +1,138 @@
+"""What a reader wants to know, answered in sentences: is B better, by how much, where, why, how sure, what next."""
+
+from __future__ import annotations
+
+from analysis import wording
+from analysis.comparison import Comparison
+from analysis.estimate import Estimate
+from analysis.exploration import roles_in_words
+from analysis.facts import ArmSummary
+from analysis.inference import FEWEST
+from analysis.sensitivity import POWER, clusters_needed
+from analysis.wording import Verdict, counted, interval, number, one_line, signed
+
+#: With fewer prompts than this the minimum detectable effect is told whatever the verdict.
+SMALL = 100
+
+
+def headline(c: Comparison) -> str:
+    """The conclusion in one sentence."""
+    return wording.headline(
+        c.overall.verdict, c.estimand, [(c.a.label, c.overall.mean_a), (c.b.label, c.overall.mean_b)], facts(c.overall)
+    )
+
+
+def facts(e: Estimate) -> str:
+    """``a difference of +0.15 (95% interval +0.07 to +0.22; p = 0.0003; 700 prompts in 40 clusters)``."""
+    pairs = counted(e.n_pairs, "prompt")
+    if e.n_clusters < e.n_pairs:
+        pairs += f" in {counted(e.n_clusters, 'cluster')}"
+    inside = ""
+    if e.verdict is Verdict.EQUIVALENT and e.equivalence is not None:
+        q = e.equivalence
+        inside = f"; 90% interval {interval(q.lo, q.hi)} inside a margin of {q.margin:g}"
+        inside += f", two one-sided tests {wording.equals_p(q.p_adjusted)}"
+    p = wording.equals_p(e.p)
+    return f"a difference of {signed(e.estimate)} (95% interval {interval(e.lo, e.hi)}; {p}; {pairs}{inside})"
+
+
+def dataset_sentence(name: str, e: Estimate) -> str:
+    """One data set's conclusion, short: ``gsm: B better, +0.15 (+0.07 to +0.22)``."""
+    return f"{one_line(name)}: {e.verdict}, {signed(e.estimate)} ({interval(e.lo, e.hi)})"
+
+
+def answers(c: Comparison) -> list[tuple[str, str]]:
+    """The questions that this comparison can be asked, with their answers."""
+    found = [
+        ("Is B better?", f"{c.overall.verdict}: {facts(c.overall)}."),
+        ("By how much?", _how_much(c)),
+        ("On which data sets?", _where(c)),
+        ("Is it the gate's dynamics, or only its mean?", _why(c)),
+        ("How sure is this?", _how_sure(c)),
+        ("What would change our mind?", _what_next(c)),
+    ]
+    return [(question, answer) for question, answer in found if answer]
+
+
+def _how_much(c: Comparison) -> str:
+    e = c.overall
+    if e.mean_a is None or e.estimate is None:
+        return ""
+    told = f"{number(e.mean_b)} against {number(e.mean_a)} {c.estimand.unit}, {100 * e.estimate / e.mean_a:+.1f}%."
+    if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
+        told += f" In time per token, B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A."
+    return told
+
+
+def _where(c: Comparison) -> str:
+    if len(c.by_dataset) < 2:
+        return ""
+    words: dict[str, list[str]] = {}
+    for name, e in c.by_dataset.items():
+        words.setdefault(e.verdict, []).append(f"{one_line(name)} {signed(e.estimate, 2)}")
+    told = "; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in words.items()) + "."
+    different = [
+        f"{one_line(i.dataset)} ({signed(i.estimate, 2)} against {i.against})" for i in c.interactions if i.shown
+    ]
+    if different:
+        return told + f" Told from the rest by a test of the contrast: {', '.join(different)}."
+    return told + " No data set is told from the others by a test of the contrast, so do not read them as different."
+
+
+def _why(c: Comparison) -> str:
+    if not (moving(c.a) or moving(c.b)):
+        return ""
+    return (
+        "This comparison cannot tell: it wants the gate frozen at its mean, the gate shuffled over tokens, and an arm "
+        "trained with a static gate, each on the same prompts."
+    )
+
+
+def moving(arm: ArmSummary) -> bool:
+    """Whether the arm has a gate at all: without one it is logged as 1 everywhere."""
+    if arm.gates is None:
+        return False
+    gate = arm.gates.table.loc[arm.gates.table["quantity"] == "gate", "mean"]
+    return bool((gate != 1).any())
+
+
+def _how_sure(c: Comparison) -> str:
+    e, d = c.overall, c.declaration
+    told = f"{wording.METHODS[e.method].capitalize()}; {counted(e.n_pairs, 'prompt')}"
+    told += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
+    told += (
+        f"Role of the prompts: {roles_in_words(d.roles)}{'; picked after looking (post hoc)' if d.post_hoc else ''}. "
+    )
+    return told + "One training run per arm: nothing here speaks about another seed."
+
+
+def _what_next(c: Comparison) -> str:
+    e = c.overall
+    told = []
+    if e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL:
+        if e.mde is None:
+            told.append("No difference, however large, could have been found with these data.")
+        else:
+            told.append(
+                f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones "
+                "may well be there."
+            )
+        told += [text] if (text := _prompts_for(e)) else []
+    if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and e.equivalence is None:
+        told.append("To conclude that there is none, state a margin beforehand (--margin).")
+    told.append("Several training seeds per arm (--vs) would tell whether the difference survives another training.")
+    if not c.declaration.confirmatory:
+        told.append("Prompts set aside beforehand as confirmatory would rule out a lucky look.")
+    return " ".join(told)
+
+
+def _prompts_for(e: Estimate) -> str:
+    """How many prompts would show a difference as large as the one seen."""
+    if not e.estimate or not e.se:
+        return ""
+    needed = clusters_needed(e.estimate, e.se, e.n_clusters, fewest=FEWEST)
+    if needed is None or needed <= e.n_clusters:
+        return ""
+    prompts = round(needed * e.n_pairs / e.n_clusters)
+    clusters = f" in {needed:,} clusters" if e.n_clusters < e.n_pairs else ""
+    return f"One of {signed(e.estimate)}, as seen here, wants about {prompts:,} prompts{clusters}."

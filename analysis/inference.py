@@ -1,0 +1,138 @@
+"""Interval and tests of one mean, by the method that the data get, and what degenerate data give.
+
+| data | interval and p |
+|---|---|
+| integers, clusters of one, at most 20,000 pairs | exact bootstrap of the mean, exact sign-flip |
+| integers, real clusters, fewer than 30 of them | exact flip of whole clusters, interval by its inversion |
+| all else: integers otherwise, ratios of sums, means of ratios | cluster-robust t |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from analysis import exact
+from analysis.cluster import ClusterMean, Partition
+from analysis.wording import Caution, caution
+
+LEVEL = 0.95
+ALPHA = 0.05
+#: Two-sided sign-flips of fewer than this many cannot reach p < 0.05: 2^(1 - 5) = 0.0625.
+FEWEST = 6
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided tests of a mean against a margin stated beforehand (Schuirmann 1987).
+
+    ``lo``, ``hi``: interval at 1 - 2 alpha, that is 90%; ``p``: the larger of the two one-sided p-values;
+    ``p_adjusted``: by Holm over the family.
+    """
+
+    margin: float
+    lo: float | None
+    hi: float | None
+    p: float
+    p_adjusted: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether interval and tests both put the mean inside the margin."""
+        inside = self.lo is not None and self.hi is not None and -self.margin < self.lo and self.hi < self.margin
+        return inside and self.p_adjusted < ALPHA
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What a method says about a mean: interval at 95%, two-sided p against 0, and equivalence if a margin is given."""
+
+    method: str
+    lo: float | None
+    hi: float | None
+    p: float
+    cautions: tuple[Caution, ...] = ()
+    equivalence: Equivalence | None = None
+
+
+def infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, margin: float | None = None) -> Inference:
+    """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean."""
+    n, count = d.size, clusters.count
+    bound = None if margin is None else Fraction(margin).limit_denominator(10_000)
+    if n == 1:
+        return Inference("none", None, None, 1.0, (caution("single-pair"),))
+    if not d.any():
+        return Inference("none", 0.0, 0.0, 1.0, (caution("zero-variance", n=n),), _of_point(0.0, clusters, bound))
+    if count == 1:
+        return Inference("none", None, None, 1.0, (caution("one-cluster"),))
+
+    integers = d.dtype.kind == "i"
+    if integers and clusters.singletons and n <= exact.MAX_PAIRS:
+        found = _exact(d, bound)
+    elif integers and count <= exact.MAX_FLIP_CLUSTERS:
+        found = _cluster_flip(d, clusters, bound)
+    else:
+        found = _cluster_t(robust, count, bound)
+    if robust.se != 0:
+        return found
+    if np.ptp(d) <= 1e-9 * np.abs(d).max():  # all differences are equal: a point
+        told = (*found.cautions, caution("zero-variance", n=n))
+        return Inference(found.method, robust.mean, robust.mean, found.p, told, _of_point(robust.mean, clusters, bound))
+    told = (*found.cautions, caution("zero-cluster-error", n=count))
+    return Inference(found.method, None, None, found.p, told)
+
+
+def _exact(d: NDArray[np.int64], bound: Fraction | None) -> Inference:
+    few = (caution("few-pairs", n=d.size, least=2.0 ** (1 - d.size)),) if d.size < FEWEST else ()
+    mean = exact.bootstrap_mean(d)
+    equivalence = None
+    if bound is not None:
+        equivalence = _equivalence(bound, mean.interval(1 - 2 * ALPHA), mean.at_most(-bound), mean.at_least(bound))
+    return Inference("exact", *mean.interval(LEVEL), exact.sign_flip_p(d), few, None if few else equivalence)
+
+
+def _cluster_flip(d: NDArray[np.int64], clusters: Partition, bound: Fraction | None) -> Inference:
+    sums, sizes = clusters.sums(d), clusters.sizes
+    p, interval = exact.cluster_flip_p(sums), exact.cluster_flip_interval(sums, sizes, LEVEL)
+    if interval is None:
+        few = caution("few-clusters", n=clusters.count, least=2.0 ** (1 - clusters.count))
+        return Inference("cluster flip", None, None, p, (few,))
+    equivalence = None
+    if bound is not None:
+        inner = exact.cluster_flip_interval(sums, sizes, 1 - 2 * ALPHA)
+        above, below = (exact.cluster_flip_above(side * sums, sizes, -bound) for side in (1, -1))
+        equivalence = _equivalence(bound, inner, above, below)
+    return Inference("cluster flip", *interval, p, (), equivalence)
+
+
+def _cluster_t(robust: ClusterMean, count: int, bound: Fraction | None) -> Inference:
+    few = (caution("few-clusters-t", n=count),) if count <= exact.MAX_FLIP_CLUSTERS else ()
+    if robust.se is None or robust.p is None:
+        # no spread: all clusters differ from 0 the same way, and the exact flip of whole clusters gives
+        p = max(2.0 ** (1 - count), exact.SMALLEST_P) if robust.mean else 1.0
+        return Inference("cluster t", robust.lo, robust.hi, p, few)
+    equivalence = None
+    if bound is not None and count >= FEWEST:
+        half = float(special.stdtrit(robust.df, 1 - ALPHA)) * robust.se
+        below, above = (float(special.stdtr(robust.df, (s * robust.mean - bound) / robust.se)) for s in (1, -1))
+        equivalence = _equivalence(bound, (robust.mean - half, robust.mean + half), below, above)
+    return Inference("cluster t", robust.lo, robust.hi, robust.p, few, equivalence)
+
+
+def _of_point(value: float, clusters: Partition, bound: Fraction | None) -> Equivalence | None:
+    """Without spread the interval is a point, and p the least that so many clusters can give, never 0."""
+    if bound is None or clusters.count < FEWEST:
+        return None
+    least = max(2.0**-clusters.count, exact.SMALLEST_P)
+    return _equivalence(bound, (value, value), least if abs(value) < bound else 1.0)
+
+
+def _equivalence(bound: Fraction, interval: tuple[float, float] | None, *one_sided: float) -> Equivalence:
+    lo, hi = interval or (None, None)
+    p = max(*one_sided, exact.SMALLEST_P)
+    return Equivalence(float(bound), lo, hi, p, p)

@@ -1,0 +1,41 @@
+"""A comparison as Markdown: the whole report, and the short form that a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis import gate_sections, sections, speed_sections
+from analysis.answers import answers, headline
+from analysis.comparison import Comparison
+from analysis.figures import Plot
+from analysis.markdown import escape, fill
+
+
+def report(
+    comparison: Comparison, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None
+) -> str:
+    """The whole report.md. Figures are referred to as ``figures/<name>.png``."""
+    c = comparison
+    return fill(
+        "report.md.j2",
+        c=c,
+        s=sections,
+        speed=speed_sections,
+        gates=gate_sections,
+        title=title or f"{c.b.label} against {c.a.label}",
+        question=question,
+        headline=headline(c),
+        answers=answers(c),
+        plots={plot.name: plot for plot in plots},
+    )
+
+
+def summary(comparison: Comparison) -> str:
+    """Headline, estimates and cautions."""
+    c = comparison
+    parts = [f"**{escape(headline(c))}**", sections.overall_table(c)]
+    if len(c.by_dataset) > 1:
+        parts.append(sections.dataset_table(c))
+    if told := sections.cautions(c):
+        parts.append("\n".join(f"* {escape(text)}" for text in told))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,81 @@
+"""A comparison for machines: ``result.json``, as ``result.schema.json`` describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.comparison import Comparison
+from analysis.facts import ArmSummary
+from analysis.wording import Estimand
+
+RESULT_VERSION = 1
+
+
+def to_json(comparison: Comparison, *, title: str | None = None, question: str | None = None) -> str:
+    """Strict JSON (null for what is not defined), floats to 12 significant digits."""
+    c = comparison
+    result = {
+        "result_version": RESULT_VERSION,
+        "title": title,
+        "question": question,
+        "protocol": c.protocol,
+        "declaration": c.declaration,
+        "estimands": [dataclasses.asdict(e.estimand) for e in (c.overall, *c.others)],
+        "arms": {arm.side.lower(): _arm(arm) for arm in (c.a, c.b)},
+        "overall": c.overall,
+        "others": c.others,
+        "by_dataset": c.by_dataset,
+        "heterogeneity": c.heterogeneity,
+        "interactions": c.interactions,
+        "datasets": c.datasets,
+        "position_difference": c.position_difference,
+        "speed": c.speed,
+        "outputs": c.outputs,
+        "throughput": c.throughput,
+        "published": c.published,
+        "pairs": {
+            "pairs": len(c.pairs.frame),
+            "evaluated_a": c.pairs.evaluated_a,
+            "evaluated_b": c.pairs.evaluated_b,
+            "coverage": c.pairs.coverage,
+            "lost": c.pairs.lost,
+        },
+        "fairness": c.fairness,
+        "differences": c.differences,
+        "cautions": c.cautions,
+    }
+    return json.dumps(plain(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _arm(arm: ArmSummary) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "label": arm.label,
+        "positions": arm.positions,
+        "gates": arm.gates.table if arm.gates is not None else None,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, frames, mappings, sequences and numbers as plain JSON values; an estimand as its key."""
+    if isinstance(value, Estimand):
+        return value.key
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, pd.DataFrame):
+        return [plain(row) for row in value.to_dict("records")]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if value is None or value is pd.NA:
+        return None
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else None
+    return str(value) if isinstance(value, str) else value

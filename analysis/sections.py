@@ -1,0 +1,252 @@
+"""The tables and lines of a report, section by section; the template puts them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from analysis import wording
+from analysis.comparison import Comparison
+from analysis.estimate import Estimate
+from analysis.exploration import roles_in_words
+from analysis.facts import ArmSummary
+from analysis.manifest import Manifest
+from analysis.markdown import table
+from analysis.wording import counted, interval, number, one_line, p_value, percent, signed
+
+LOST_SHOWN = 20
+
+
+def overall_table(c: Comparison) -> str:
+    """Estimates of all pairs, one estimand a row, the headline first."""
+    headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"]
+    cells = [
+        (e.estimand.name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
+         f"{e.n_pairs:,}", f"{e.n_clusters:,}", e.verdict)
+        for e in (c.overall, *c.others)
+    ]  # fmt: skip
+    return table(headers, cells, numeric=8)
+
+
+def dataset_table(c: Comparison) -> str:
+    """The headline's estimand per data set."""
+    headers = [
+        "data set",
+        "A",
+        "B",
+        "difference",
+        "95% interval",
+        "p",
+        "p, Holm",
+        "pairs",
+        "clusters",
+        "MDE",
+        "verdict",
+    ]
+    cells = [
+        (name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
+         p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}", number(e.mde, 2), e.verdict)
+        for name, e in c.by_dataset.items()
+    ]  # fmt: skip
+    return table(headers, cells, numeric=10)
+
+
+def declared(c: Comparison) -> str:
+    """Which metric is the headline and by whose word, the method, and the role of the prompts."""
+    d = c.declaration
+    chosen = "declared with the call" if d.metric_declared else f"the default of protocol {c.protocol}"
+    told = f"Headline metric: {d.metric.name}, {chosen}. Method: {wording.METHODS[c.overall.method]}. "
+    told += "A verdict needs both p < 0.05 and an interval that excludes 0. "
+    told += f"Role of the prompts, as recorded before they were used: {roles_in_words(d.roles)}."
+    if d.picked is not None:
+        label = "post hoc" if d.post_hoc else "a confirmatory set"
+        told += f" Data sets picked with the call: {', '.join(d.picked)} ({label})."
+    return told
+
+
+def equivalence_table(c: Comparison) -> str | None:
+    """Two one-sided tests against the margin, where one was stated."""
+    if c.declaration.margin is None:
+        return None
+    rows = []
+    for name, e in (("overall", c.overall), *c.by_dataset.items()):
+        q = e.equivalence
+        cells = (None, None) if q is None else (interval(q.lo, q.hi), p_value(q.p_adjusted))
+        rows.append((name, *cells, "not defined" if q is None else "inside" if q.shown else "not shown to be inside"))
+    return table(["", "90% interval", "p of the two one-sided tests", "margin"], rows, numeric=3)
+
+
+def clustering(e: Estimate) -> str | None:
+    """What was done about prompts that belong together, if any do."""
+    if e.n_clusters == e.n_pairs:
+        return None
+    effect = f" (design effect {number(e.design_effect, 2)})" if e.design_effect is not None else ""
+    return (
+        f"The {counted(e.n_pairs, 'prompt')} come from {counted(e.n_clusters, 'cluster')} (one template, or one "
+        f"original question, each), and interval and p treat whole clusters as the units{effect}."
+    )
+
+
+def heterogeneity(c: Comparison) -> str | None:
+    """How much data sets differ, in words."""
+    h = c.heterogeneity
+    if h is None:
+        return None
+    return (
+        f"Data sets as a sample of data sets (random effects, {h.datasets} of them): mean {signed(h.estimate)} "
+        f"({interval(h.lo, h.hi)}), standard deviation between them {number(h.between_sd)}, I² "
+        f"{percent(h.i_squared, 0)}; test that all are equal {wording.equals_p(h.p)}."
+    )
+
+
+def interaction_table(c: Comparison) -> str | None:
+    """Each data set against the others."""
+    if not c.interactions:
+        return None
+    headers = ["data set", "against", "difference of differences", "95% interval", "p", "p, Holm", "MDE", "told apart"]
+    rows = [
+        (i.dataset, i.against, signed(i.estimate), interval(i.lo, i.hi), p_value(i.p), p_value(i.p_adjusted),
+         number(i.mde, 2), "yes" if i.shown else "no")
+        for i in c.interactions
+    ]  # fmt: skip
+    return table(headers, rows, numeric=6)
+
+
+def facts_table(c: Comparison) -> str:
+    """What each data set is."""
+    headers = ["data set", "prompts", "role", "vocabulary coverage, A", "B", "degenerate outputs, A", "B"]
+    cells = [
+        (d.name, d.seen, d.role, *map(percent, (d.coverage_a, d.coverage_b, d.degenerate_a, d.degenerate_b)))
+        for d in c.datasets
+    ]
+    return table(headers, cells, numeric=4)
+
+
+def position_table(c: Comparison) -> str | None:
+    """Survival and conditional acceptance per slot, both arms, and the difference of survivals."""
+    if c.position_difference.empty:
+        return None
+    headers = [
+        "k",
+        "survival, A",
+        "B",
+        "difference",
+        "95% interval",
+        "conditional, A",
+        "B",
+        "not in vocabulary, A",
+        "B",
+    ]
+    a, b = (arm.positions.curve.set_index("k") for arm in (c.a, c.b))
+    rows = []
+    for row in c.position_difference.itertuples():
+        first, second = a.loc[row.k], b.loc[row.k]
+        rows.append(
+            (f"{row.k}", percent(first["survival"]), percent(second["survival"]), _points(row.difference),
+             f"{_points(row.lo)} to {_points(row.hi)}",
+             *(percent(x) for x in (first["conditional"], second["conditional"])),
+             *(percent(x) for x in (first["missed_vocabulary"], second["missed_vocabulary"])))
+        )  # fmt: skip
+    return table(headers, rows, numeric=9)
+
+
+def _points(share: float) -> str:
+    return "—" if pd.isna(share) else signed(100 * share, 1)
+
+
+def ceilings(c: Comparison) -> list[str]:
+    """What the end of the block hides, per arm."""
+    told = []
+    for arm in (c.a, c.b):
+        if (top := arm.positions.ceiling) is None:
+            continue
+        beyond = "without end" if top.hidden is None else f"{number(top.hidden, 2)} tokens a step"
+        told.append(
+            f"{arm.side}: {percent(top.mass)} of the steps that could ({percent(top.lo)} to {percent(top.hi)}) had all "
+            f"{top.k} draft tokens accepted. Going on at the rate of the last slot, a longer block would add {beyond}."
+        )
+    return told
+
+
+def training_table(c: Comparison) -> str | None:
+    """Where training ended."""
+    arms = [arm for arm in (c.a, c.b) if arm.history is not None]
+    if not arms:
+        return None
+    columns = ("loss", "val_accepted_length", "val_unseen_accepted_length")
+    headers = ["arm", "steps", "last loss", "validation accepted length, seen templates", "unseen templates"]
+    rows = []
+    for arm in arms:
+        assert arm.history is not None
+        last = [number(arm.history.last(column), 2) for column in columns]
+        rows.append((f"{arm.side}: {arm.label}", f"{len(arm.history.curves):,}", *last))
+    return table(headers, rows, numeric=4)
+
+
+def differences_table(c: Comparison) -> str:
+    """What the drafters differ in by design."""
+    return table(["setting or count", "A", "B"], [(d.what, d.a, d.b) for d in c.differences])
+
+
+def fairness_table(c: Comparison) -> str:
+    """What should be equal in both arms."""
+    return table(["condition", "A", "B", "equal"], [(r.label, r.a, r.b, r.status) for r in c.fairness])
+
+
+def lost_table(c: Comparison) -> str | None:
+    """How many prompts have no pair, by data set and reason."""
+    if c.pairs.lost.empty:
+        return None
+    counts = c.pairs.lost.groupby(["dataset", "reason"]).size()
+    rows = [(dataset, reason, f"{count:,}") for (dataset, reason), count in counts.items()]
+    return table(["data set", "reason", "prompts"], rows, numeric=1)
+
+
+def cautions(c: Comparison) -> list[str]:
+    """Every warning once, those of an estimate with what it is about."""
+    whole = [x.text for x in c.cautions if x.code != "one-seed"]
+    overall = [
+        f"{one_line(e.estimand.name).capitalize()}: {x.text}" for e in (c.overall, *c.others) for x in e.cautions
+    ]
+    by_dataset = [f"{name}: {x.text}" for name, e in c.by_dataset.items() for x in e.cautions]
+    together = [x.text for x in c.heterogeneity.cautions] if c.heterogeneity else []
+    return list(dict.fromkeys([*whole, *overall, *by_dataset, *together]))
+
+
+def not_covered(c: Comparison) -> list[str]:
+    """What no interval here speaks about."""
+    return [x.text for x in c.cautions if x.code == "one-seed"]
+
+
+def provenance_table(c: Comparison) -> str:
+    """Where the numbers come from: the runs' own record, nothing of the machine that reports."""
+    a, b = (_provenance(arm) for arm in (c.a, c.b))
+    return table(["record", "A", "B"], [(key, a[key], b[key]) for key in a if a[key] is not None or b[key] is not None])
+
+
+def run_caveats(c: Comparison) -> list[tuple[str, str]]:
+    """What a run says about itself: (side, caveat)."""
+    return [(arm.side, caveat) for arm in (c.a, c.b) for caveat in arm.manifest.caveats]
+
+
+def _provenance(arm: ArmSummary) -> Mapping[str, object]:
+    m: Manifest = arm.manifest
+    environment, target = m.environment, m.target
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(environment.versions.items()))
+    checkpoint = m.drafter.checkpoint_sha256 if m.drafter else None
+    return {
+        "run": arm.name,
+        "status": m.status,
+        "made by": m.created_by,
+        "parent": m.parent,
+        "variant": m.variant,
+        "target": target.id if target else None,
+        "note on the target": target.note if target else None,
+        "checkpoint (sha256)": checkpoint[:12] if checkpoint else None,
+        "evaluations": ", ".join(sorted(m.evaluations)) or None,
+        "commit": environment.git_commit[:12] if environment.git_commit else None,
+        "versions": versions or None,
+        "device": environment.device,
+        "threads": environment.threads,
+    }
