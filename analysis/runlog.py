@@ -32,14 +32,15 @@ from analysis.schema import NULLABLE, SCHEMA_VERSION, TABLES
 MANIFEST = "run.json"
 
 
-def conform(table: pa.Table, name: str, where: str) -> pa.Table:
+def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Cast ``table`` to the schema of table ``name``: columns in order, exact types; extra columns dropped.
 
-    NaN in an integer column counts as null. Raises DataError naming ``where`` and the column for a column
-    that is missing, cannot be cast without loss, or holds nulls that its schema forbids.
+    ``columns``: only these of the schema's, in their order. NaN in an integer column counts as null. Raises DataError
+    naming ``where`` and the column for a column that is missing, cannot be cast without loss, or holds nulls that its
+    schema forbids.
     """
-    schema = TABLES[name]
-    columns = []
+    schema = TABLES[name] if columns is None else pa.schema([TABLES[name].field(column) for column in columns])
+    arrays = []
     for field in schema:
         if field.name not in table.column_names:
             raise DataError(f"{where}: column '{field.name}' is missing (table {name}, schema {SCHEMA_VERSION})")
@@ -59,8 +60,8 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
             ) from error
         if column.null_count and field.name not in NULLABLE.get(name, frozenset()):
             raise DataError(f"{where}: column '{field.name}' has {column.null_count} nulls; it may have none")
-        columns.append(column)
-    return pa.Table.from_arrays(columns, schema=schema)
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def rows_to_table(name: str, rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pa.Table:
@@ -222,22 +223,27 @@ class Run:
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The whole table, held against its schema. Raises DataError naming the file and column at fault."""
-        parts = list(self.iter_parts(name))
+        parts = list(self.iter_parts(name, columns))
         if not parts:
             raise DataError(f"{self.address}: the run has no {name}.parquet")
-        table = pa.concat_tables(parts)
-        return table.select(list(columns)) if columns else table
+        return pa.concat_tables(parts)
 
-    def iter_parts(self, name: str) -> Iterator[pa.Table]:
+    def iter_parts(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The table's part files, one conformed Arrow table each."""
         for path in self.files(name):
-            try:
-                with self.filesystem.open(path, "rb") as file:
-                    table = pq.read_table(file)
-            except (pa.ArrowInvalid, OSError) as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
-            yield conform(table, name, path)
+            yield self.read_part(name, path, columns)
+
+    def read_part(self, name: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One part file of table ``name``, conformed; of its columns only those asked for are read."""
+        try:
+            with self.filesystem.open(path, "rb") as file:
+                parquet = pq.ParquetFile(file)
+                there = set(parquet.schema_arrow.names)
+                table = parquet.read(columns=None if columns is None else [c for c in columns if c in there])
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
+        return conform(table, name, path, columns)
 
     def _check_parts(self) -> None:
         for name, parts in self.manifest.tables.items():
