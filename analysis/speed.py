@@ -1,6 +1,7 @@
 """Speed: how many times faster a drafter decodes than plain decoding, and than the other drafter, and why.
 
-The speed of a generation is decode_s / (output_tokens - 1), seconds per token after the first, which prefill gives.
+The speed of a generation is decode_s / (output_tokens - 1), seconds per token after the first, which prefill gives
+(a log of another tool may time otherwise: :mod:`analysis.counting`).
 A speed-up is a ratio of such times over the same prompts: pooled (total time over total tokens, so long outputs
 weigh more) or as the geometric mean of each prompt's own ratio. Both are means on the log scale, paired by prompt
 and clustered as prompts are.
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from analysis.counting import counting_of
 from analysis.estimate import Estimate, of_values
 from analysis.load import Evaluated
 from analysis.pair import Pairs
@@ -130,7 +132,8 @@ def _timings(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
     table = evaluated.run.read("timings")
     rows = table.filter(pc.equal(table["protocol"], evaluated.protocol)).to_pandas()
     numbered = pairs.frame[list(PAIR_KEY)].assign(prompt=np.arange(len(pairs.frame)))
-    rows = rows.merge(numbered, on=list(PAIR_KEY)).assign(tokens=lambda r: r["output_tokens"] - 1, repeats=1)
+    untimed = counting_of(evaluated.run.manifest, evaluated.protocol).untimed
+    rows = rows.merge(numbered, on=list(PAIR_KEY)).assign(tokens=lambda r: r["output_tokens"] - untimed, repeats=1)
     sums = rows.groupby(["prompt", "mode"])[["decode_s", "tokens", *_PARTS, "repeats"]].sum(min_count=1)
     return sums.reset_index()[columns]
 

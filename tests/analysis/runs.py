@@ -99,10 +99,13 @@ def write_run(
     history: bool = True,
     seed: int = 0,
     poison_gates: bool = False,
+    timings: Sequence[Mapping[str, Any]] = (),
+    trials: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write a complete run, in place of one that is there.
 
-    ``change`` edits the manifest first; ``poison_gates`` puts NaN into one moment.
+    ``change`` edits the manifest first; ``poison_gates`` puts NaN into one moment. ``timings``: rows of timed
+    generations, by ``prompt_id``; ``trials``: rows of serving trials.
     """
     shutil.rmtree(folder, ignore_errors=True)
     manifest = manifest_of(folder.name, prompts, protocol, fusion)
@@ -124,6 +127,11 @@ def write_run(
     ]
     writer.append("acceptance", [s for k, p in zip(keys, prompts, strict=True) for s in _steps(k, p)], part=eval_id)
     writer.append("prompts", [_row(k, p) for k, p in zip(keys, prompts, strict=True)], part=eval_id)
+    by_id = {key["prompt_id"]: key for key in keys}
+    if timings:
+        writer.append("timings", [{**by_id[row["prompt_id"]], **row} for row in timings], part=eval_id)
+    if trials:
+        writer.append("throughput", list(trials))
     rng = np.random.default_rng(seed)
     if gates:
         stats, sample = _gates(keys, fusion, rng)
@@ -201,7 +209,7 @@ def _steps(key: Mapping[str, Any], p: Mapping[str, Any]) -> list[dict[str, Any]]
                 "eligible": p.get("eligible", BLOCK - 1),
                 "accepted": accepted,
                 "emitted": emitted,
-                "ended": None if accepted is None else "block" if accepted == BLOCK - 1 else "mismatch",
+                "ended": None if accepted is None else "block" if accepted == BLOCK - 1 else p.get("ended", "mismatch"),
             }
         )
         position += emitted or 0
@@ -220,6 +228,10 @@ def _row(key: Mapping[str, Any], p: Mapping[str, Any]) -> dict[str, Any]:
         "output_tokens": sum(values) + len(values),
         "steps": len(p["accepted"]),
         "finish_reason": "length",
+        "output_hash": p.get("output_hash"),
+        "matches_baseline": p.get("matches_baseline"),
+        "first_mismatch": p.get("first_mismatch"),
+        "mismatch_margin": p.get("mismatch_margin"),
         "repetition": p.get("repetition"),
     }
 

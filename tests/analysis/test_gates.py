@@ -1,4 +1,4 @@
-"""Gate means and acceptance by draft position, against sums done by hand."""
+"""Gate means against sums done by hand; training curves and their health."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import pandas as pd
 import pytest
 
 from analysis.gates import Gates, summarise
-from analysis.history import load_history
+from analysis.history import health, load_history
 from analysis.load import load
-from analysis.pair import pair
-from analysis.positions import positions
 from analysis.runlog import Run, RunWriter
 from analysis.schema import GATE_QUANTITIES
 from analysis.wording import Caution
-from tests.analysis.runs import LAYERS, prompt, prompts_of, write_run
+from tests.analysis.runs import LAYERS, prompts_of, write_run
 
 
 def loaded(folder, prompts, **more):
@@ -77,46 +75,6 @@ def test_nan_in_the_sample_of_tokens_is_a_caution_too(tmp_path):
     assert isinstance(summarise(load(Run.open(folder), "prefix")), Caution)
 
 
-# --- positions -------------------------------------------------------------------------------------------------
-
-
-def curve(tmp_path, prompts, protocol="prefix"):
-    evaluated = loaded(tmp_path / "a", prompts, protocol=protocol, gates=False)
-    return positions(evaluated, evaluated, pair(evaluated, evaluated))[0].curve
-
-
-def test_survival_counts_slots_at_risk_only(tmp_path):
-    prompts = [prompt("x", 3, eligible=7), prompt("y", 0, eligible=1), prompt("z", 2, eligible=2)]
-    table = curve(tmp_path, prompts)
-    assert table["at_risk"].tolist() == [3, 2, 1, 1, 1, 1, 1]
-    assert table["survival"].tolist() == pytest.approx([2 / 3, 1.0, 1.0, 0, 0, 0, 0])
-
-
-def test_survival_adds_up_to_the_accepted_length(tmp_path):
-    accepted = [0, 1, 7, 3, 3, 2, 5, 0]
-    assert curve(tmp_path, prompts_of(accepted))["survival"].sum() == pytest.approx(np.mean(accepted))
-
-
-def test_survival_pools_steps(tmp_path):
-    table = curve(tmp_path, prompts_of([[1, 0, 0], [2]]), "generate")
-    assert table.loc[0, "survival"] == pytest.approx(2 / 4)
-    assert table.loc[0, "at_risk"] == 4
-
-
-def test_survival_intervals_stay_inside_and_have_a_width(tmp_path):
-    table = curve(tmp_path, prompts_of([0] * 30))
-    assert (table["survival"] == 0).all()
-    assert (table["lo"] == 0).all()
-    assert table["hi"].between(0.05, 0.2).all()  # Wilson for 0 of 30: 0.11 with z, a little more with t
-    assert (curve(tmp_path / "one", prompts_of([2]))[["lo", "hi"]] == [0.0, 1.0]).all(axis=None)
-
-
-def test_lost_prompts_are_no_part_of_the_curve(tmp_path):
-    a = loaded(tmp_path / "a", prompts_of([7] * 30 + [0]), gates=False)
-    b = loaded(tmp_path / "b", prompts_of([7] * 30 + [None]), gates=False)
-    assert positions(a, b, pair(a, b))[0].curve["survival"].tolist() == [1.0] * 7
-
-
 # --- history ---------------------------------------------------------------------------------------------------
 
 
@@ -130,3 +88,44 @@ def test_history_is_in_order_and_knows_its_last_values(tmp_path):
     assert history.curves["step"].tolist() == [0, 1]
     assert (history.last("loss"), history.last("val_accepted_length"), history.last("ce")) == (2.0, 1.5, None)
     assert pd.isna(history.curves.loc[1, "val_accepted_length"])
+
+
+def codes(tmp_path, rows, planned=None):
+    """Warnings about a history of these rows."""
+    change = {"change": lambda m: setattr(m.training, "steps", planned or len(rows))}
+    folder = write_run(tmp_path / "a", prompts_of([1]), history=False, **change)
+    writer = RunWriter.resume(folder)
+    writer.append("history", [{"step": i, **row} for i, row in enumerate(rows)])
+    writer.commit()
+    run = Run.open(folder)
+    return [c.code for c in health(run, load_history(run))]
+
+
+FALLING = [{"loss": 5.0 / (1 + i), "ce": 5.0 / (1 + i)} for i in range(40)]
+
+
+def test_a_healthy_training_has_no_warning(tmp_path):
+    plateau = [{**row, "val_accepted_length": min(1 + i, 20) / 5} for i, row in enumerate(FALLING)]
+    assert codes(tmp_path, plateau) == []
+    assert health(Run.open(tmp_path / "a"), None) == ()
+
+
+def test_an_unfinished_training_is_seen(tmp_path):
+    assert codes(tmp_path, FALLING, planned=41) == ["history-short"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_seen(tmp_path, bad):
+    assert codes(tmp_path, [*FALLING[:30], {"loss": bad}, *FALLING[31:]]) == ["history-nan"]
+
+
+def test_divergence_is_seen_in_the_unweighted_loss(tmp_path):
+    rising = [{**row, "ce": row["ce"] if i < 30 else 3.0} for i, row in enumerate(FALLING)]
+    assert codes(tmp_path, rising) == ["history-diverged"]
+    # a schedule of the weights may raise the weighted loss: that is no divergence
+    assert codes(tmp_path, [{**row, "loss": 1.0 + i} for i, row in enumerate(FALLING)]) == []
+
+
+def test_an_accepted_length_that_still_rises_is_seen(tmp_path):
+    growing = [{**row, "val_accepted_length": 1 + i / 40 if i % 5 == 4 else None} for i, row in enumerate(FALLING)]
+    assert codes(tmp_path, growing) == ["history-rising"]
