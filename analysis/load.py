@@ -46,11 +46,6 @@ class Evaluated:
     prompts: pd.DataFrame
     counts: Steps
 
-    @property
-    def steps(self) -> pa.Table:
-        """The acceptance table of the protocol, one row per verification step: all of it, in memory."""
-        return _of_protocol(self.run.read("acceptance"), self.protocol)
-
 
 def protocols(run: Run) -> set[str]:
     """The protocols under which the run's prompts were evaluated."""

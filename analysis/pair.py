@@ -23,7 +23,7 @@ class Pairs:
     """Joined prompts.
 
     ``frame``, one row per pair in key order: the key, dataset, cluster_id, category, study_role, seen, and per arm
-    ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts).
+    ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts), and ``row_a``, its row in the arm's counts.
     ``lost``, one row per prompt without a pair: the key, dataset and ``reason``.
     ``evaluated_a``, ``evaluated_b``: prompts that each arm evaluated.
     """
@@ -50,7 +50,7 @@ def pair(a: Evaluated, b: Evaluated, *, min_coverage: float = 0.95, strict: bool
     dataset or cluster differs between the arms, for no pairs at all, for pairs under ``min_coverage`` of the
     smaller run, and under ``strict`` for any lost prompt.
     """
-    columns = [*_KEY, *_OF_EITHER, "tokens", "steps", "repetition", "problem"]
+    columns = [*_KEY, *_OF_EITHER, "row", "tokens", "steps", "repetition", "problem"]
     both = a.prompts[columns].merge(
         b.prompts[columns], on=_KEY, how="outer", suffixes=("_a", "_b"), indicator=True, validate="one_to_one"
     )
@@ -63,8 +63,9 @@ def pair(a: Evaluated, b: Evaluated, *, min_coverage: float = 0.95, strict: bool
     both = both.sort_values(_KEY, ignore_index=True)
     kept = both["reason"].isna()
     lost = both.loc[~kept, [*_KEY, "dataset", "reason"]].reset_index(drop=True)
-    frame = both.loc[kept, [*_KEY, *_OF_EITHER, *(f"{c}_{s}" for s in "ab" for c in ("tokens", "steps", "repetition"))]]
-    frame = frame.astype({f"{c}_{s}": "int64" for s in "ab" for c in ("tokens", "steps")}).reset_index(drop=True)
+    of_arms = [f"{c}_{s}" for s in "ab" for c in ("row", "tokens", "steps", "repetition")]
+    frame = both.loc[kept, [*_KEY, *_OF_EITHER, *of_arms]]
+    frame = frame.astype({f"{c}_{s}": "int64" for s in "ab" for c in ("row", "tokens", "steps")}).reset_index(drop=True)
     pairs = Pairs(frame, lost, len(a.prompts), len(b.prompts))
     _require_coverage(pairs, a, b, min_coverage, strict)
     return pairs

@@ -19,7 +19,7 @@ from analysis.inference import LEVEL
 from analysis.load import Evaluated
 from analysis.pair import Pairs
 from analysis.ratio import linearise
-from analysis.schema import PAIR_KEY
+from analysis.steps import Counts
 
 CURVE = (
     *("k", "survival", "lo", "hi", "at_risk"),
@@ -62,10 +62,10 @@ class Positions:
 class _Slots:
     """Per prompt (n,), at one k: steps at risk, survivors, steps that reached it, misses for lack of vocabulary."""
 
-    at_risk: NDArray[np.float64]
-    survived: NDArray[np.float64]
-    reached: NDArray[np.float64]
-    missed_vocabulary: NDArray[np.float64]
+    at_risk: Counts
+    survived: Counts
+    reached: Counts
+    missed_vocabulary: Counts
 
 
 def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Positions, pd.DataFrame]:
@@ -76,7 +76,7 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
     and have a width at 0 and at 1.
     """
     clusters = partition(pairs.frame["cluster_id"])
-    slots = _slots(a, pairs), _slots(b, pairs)
+    slots = tuple(_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b")))
     differences = []
     for k in sorted(slots[0].keys() & slots[1].keys()):
         first, second = slots[0][k], slots[1][k]
@@ -88,23 +88,12 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
     return _arm(slots[0], clusters), _arm(slots[1], clusters), table
 
 
-def _slots(evaluated: Evaluated, pairs: Pairs) -> Mapping[int, _Slots]:
-    """Counts per prompt for k = 1..B-1."""
-    key = list(PAIR_KEY)
-    numbered = pairs.frame[key].assign(prompt=np.arange(len(pairs.frame)))
-    steps = evaluated.steps.select([*key, "drafted", "eligible", "accepted", "ended"]).to_pandas()
-    steps = steps.merge(numbered, on=key)
-    # logs that do not tell which slots were at risk: all that were drafted
-    eligible = steps["eligible"].fillna(steps["drafted"]).to_numpy(dtype=np.float64)
-    accepted = steps["accepted"].to_numpy(dtype=np.float64)
-    vocabulary = (steps["ended"] == "vocabulary").to_numpy()
-    prompt, n = steps["prompt"].to_numpy(), len(pairs.frame)
-    found = {}
-    for k in range(1, int(np.nanmax(eligible, initial=0)) + 1):
-        at_risk, reached = eligible >= k, (eligible >= k) & (accepted >= k - 1)
-        which = (at_risk, at_risk & (accepted >= k), reached, reached & (accepted < k) & vocabulary)
-        found[k] = _Slots(*(np.bincount(prompt, steps_of, n).astype(np.float64) for steps_of in which))
-    return found
+def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots]:
+    """Counts of the paired prompts, whose rows in the arm's counts are ``rows``, for k = 1..B-1."""
+    counts = evaluated.counts
+    slots = counts.at_risk, counts.survived, counts.reached, counts.missed_vocabulary
+    width = int(np.flatnonzero(counts.at_risk[rows].any(axis=0)).max(initial=-1)) + 1
+    return {k: _Slots(*(of_slot[rows, k - 1] for of_slot in slots)) for k in range(1, width + 1)}
 
 
 def _arm(slots: Mapping[int, _Slots], clusters: Partition) -> Positions:
@@ -124,7 +113,7 @@ def _arm(slots: Mapping[int, _Slots], clusters: Partition) -> Positions:
     return Positions(curve, Ceiling(int(last["k"]), mass, lo, hi, hidden))
 
 
-def _share(hits: NDArray[np.float64], trials: NDArray[np.float64], clusters: Partition) -> tuple[float, float, float]:
+def _share(hits: Counts, trials: Counts, clusters: Partition) -> tuple[float, float, float]:
     """Pooled share of hits with its interval; NaN without trials."""
     some = trials > 0
     if not some.any():
