@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -33,17 +33,35 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DrafterConfig(Settings):
-    """A drafter, complete: nothing in it is recomputed on load. Shapes are those of a Qwen3 layer."""
+class DrafterAxes(Settings):
+    """What published drafters and their ablations differ in (drafters.fusion, drafters.layerwise, drafters.model).
 
-    fusion: Literal["concat", "gated"] = "concat"
+    A field that the fusion does not read has no effect.
+    """
+
+    fusion: Literal["concat", "gated", "layerwise", "layerwise_gated"] = "concat"
     gate_activation: Literal["sigmoid", "softmax", "tanh", "linear"] = "sigmoid"
     gate_input: Literal["last", "none"] = "last"
+    fusion_init: Literal["depth", "distance", "uniform"] = "depth"
+    fusion_norm: Literal["after", "before"] = "after"
+    kv: Literal["shared", "separate"] = "shared"  # projections of context and block
+    kv_norm: Literal["shared", "own"] = "shared"  # whether the context's keys have a norm of their own
+
+    @model_validator(mode="after")
+    def _check_axes(self) -> Self:
+        if self.kv_norm == "own" and self.kv == "shared":
+            raise ValueError("kv_norm: own is for kv: separate")
+        return self
+
+
+class DrafterConfig(DrafterAxes):
+    """A drafter, complete: nothing in it is recomputed on load. Shapes are those of a Qwen3 layer."""
+
     num_layers: int = Field(ge=1)
     target_layer_ids: tuple[int, ...] = Field(min_length=1)
     block_size: int = Field(ge=2)
     mask_token_id: int = Field(ge=0)
-    num_target_layers: int
+    num_target_layers: int | None  # None: a checkpoint that does not say
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -58,7 +76,9 @@ class DrafterConfig(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> DrafterConfig:
-        check_layer_ids(self.target_layer_ids, self.num_target_layers)
+        # not told how many there are: at least one more than it reads, since the last cannot be read
+        least = max(self.target_layer_ids) + 2
+        check_layer_ids(self.target_layer_ids, least if self.num_target_layers is None else self.num_target_layers)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
         if self.mask_token_id >= self.vocab_size:
@@ -85,12 +105,9 @@ class DrafterConfig(Settings):
         )
 
 
-class DrafterChoice(Settings):
+class DrafterChoice(DrafterAxes):
     """What a user chooses of a drafter; the rest follows from the target (:func:`complete`)."""
 
-    fusion: Literal["concat", "gated"] = "concat"
-    gate_activation: Literal["sigmoid", "softmax", "tanh", "linear"] = "sigmoid"
-    gate_input: Literal["last", "none"] = "last"
     num_layers: int = 5
     target_layers: int | tuple[int, ...] = 5  # how many, spread by the published rule, or which (0-based)
     block_size: int = 16
@@ -103,10 +120,21 @@ class DrafterChoice(Settings):
 
 
 class LossSettings(Settings):
-    """Weights of the slots in the loss (drafters.losses)."""
+    """Weights of the slots in the loss (drafters.losses). None: the published value for the block size."""
 
-    weighting: Literal["fixed"] = "fixed"
-    gamma: float | None = Field(default=None, gt=0)  # None: the published value for the block size
+    weighting: Literal["fixed", "progressive", "dpace"] = "fixed"
+    gamma: float | None = Field(default=None, gt=0)  # fixed
+    gamma_start: float | None = Field(default=None, gt=0)  # progressive
+    gamma_end: float | None = Field(default=None, gt=0)
+    alpha: float | None = Field(default=None, ge=0, le=1)  # dpace: what no confidence at all still counts as
+
+    @model_validator(mode="after")
+    def _check(self) -> LossSettings:
+        readers = {"gamma": "fixed", "gamma_start": "progressive", "gamma_end": "progressive", "alpha": "dpace"}
+        for name, weighting in readers.items():
+            if getattr(self, name) is not None and weighting != self.weighting:
+                raise ValueError(f"{name} is for weighting: {weighting}")
+        return self
 
 
 class CorpusSettings(Settings):
@@ -146,6 +174,7 @@ class TrainingSettings(Settings):
     weight_decay: float = 0.0
     clip: float = 1.0
     checkpoint_every: int = Field(default=200, ge=1)
+    init_from: str | None = None  # a checkpoint folder to start from (drafters.warm_start)
 
 
 class Seeds(Settings):
@@ -191,9 +220,7 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
     heads = choice.num_attention_heads or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     return DrafterConfig(
-        fusion=choice.fusion,
-        gate_activation=choice.gate_activation,
-        gate_input=choice.gate_input,
+        **choice.model_dump(include=set(DrafterAxes.model_fields)),
         num_layers=choice.num_layers,
         target_layer_ids=tuple(ids),
         block_size=choice.block_size,

@@ -1,7 +1,8 @@
 """Fusion: from T hidden states of the target to the context features that the drafter attends to.
 
 Every fusion maps features [..., T, H] (raw hidden states, before the target's final norm) to one context
-feature [..., H] per draft layer.
+feature [..., H] per draft layer. Here are those that project with one matrix W_c; the layer-wise ones, which do
+not, are in drafters.layerwise.
 
 * ``concat`` (DFlash, arXiv 2602.06036): c_t = RMSNorm(W_c [h^(1); ...; h^(T)]), the same for every layer.
 * ``gated`` (DynaDFlash): g_t = phi(W_g n(h_t^(T))), one weight per target layer and token, no bias, and
@@ -64,7 +65,23 @@ class Contributions:
     contribution_share: torch.Tensor
 
 
-class ConcatFusion(nn.Module):
+class Fusion(nn.Module):
+    """What every fusion does."""
+
+    def forward(self, features: torch.Tensor) -> list[torch.Tensor]:
+        """Context features, one [..., H] per draft layer, from [..., T, H]."""
+        raise NotImplementedError
+
+    def contributions(self, features: torch.Tensor) -> Contributions | None:
+        """Decomposition by target layer of features [..., T, H]; None without a projection that all layers share."""
+        return None
+
+    def is_drawn(self, name: str, parameter: nn.Parameter) -> bool:
+        """Whether the parameter ``name`` of this module is drawn at random, or keeps the value it was made with."""
+        return parameter.dim() == 2
+
+
+class ConcatFusion(Fusion):
     """c = RMSNorm(fc [h^(1); ...; h^(T)]) for every draft layer."""
 
     def __init__(self, config: DrafterConfig):
@@ -78,7 +95,7 @@ class ConcatFusion(nn.Module):
         return None
 
     def forward(self, features: torch.Tensor) -> list[torch.Tensor]:
-        """Context features, one [..., H] per draft layer (the same object D times), from [..., T, H]."""
+        """See :class:`Fusion`; it is the same object D times."""
         gate = self.gate_values(features)
         gated = features if gate is None else features * gate.to(features.dtype)[..., None]
         return [self.hidden_norm(self.fc(gated.flatten(-2)))] * self.layers
@@ -135,10 +152,9 @@ class GatedFusion(ConcatFusion):
         super().__init__(config)
         self.gate = Gate(config)
 
+    def is_drawn(self, name: str, parameter: nn.Parameter) -> bool:
+        """A gate that starts at 1 keeps that."""
+        return not self.gate.starts_at_zero if name.startswith("gate.") else super().is_drawn(name, parameter)
+
     def gate_values(self, features: torch.Tensor) -> torch.Tensor:
         return self.gate(features)
-
-
-def build_fusion(config: DrafterConfig) -> ConcatFusion:
-    """The fusion that the configuration names."""
-    return {"concat": ConcatFusion, "gated": GatedFusion}[config.fusion](config)

@@ -7,7 +7,9 @@ directions. The two are kept apart all the way down, so that
 * training never builds the (N B) x (S + N B) score matrix of a mask: a block's scores are [B, S + B];
 * decoding projects the context feature of a committed token once and keeps it (:class:`Context`).
 
-The layer layout and weight names are those of the published DFlash checkpoints (a Qwen3 layer).
+The layer layout and weight names are those of the published DFlash checkpoints (a Qwen3 layer). With
+``kv: separate`` (DFlare, arXiv 2606.02091) the context has key and value projections of its own, named as in the
+public DFlare checkpoints; its keys share the block's norm, as there, unless ``kv_norm: own``.
 """
 
 from __future__ import annotations
@@ -23,9 +25,16 @@ from torch.utils.checkpoint import checkpoint
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from drafters.config import DrafterConfig
-from drafters.fusion import ConcatFusion, GatedFusion, RMSNorm, build_fusion
+from drafters.fusion import ConcatFusion, Fusion, GatedFusion, RMSNorm
 from drafters.keyed import torch_generator
+from drafters.layerwise import LayerwiseFusion, LayerwiseGatedFusion
 
+FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
+    "concat": ConcatFusion,
+    "gated": GatedFusion,
+    "layerwise": LayerwiseFusion,
+    "layerwise_gated": LayerwiseGatedFusion,
+}
 # Attention scores of more elements than this are computed block group by block group, and again in the
 # backward pass: 2^28 fp32 scores are 1 GiB a layer.
 SCORE_LIMIT = 2**28
@@ -98,13 +107,21 @@ class BlockAttention(nn.Module):
         self.o_proj = nn.Linear(config.num_attention_heads * self.dim, hidden, bias=bias)
         self.q_norm = RMSNorm(self.dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(self.dim, config.rms_norm_eps)
+        self.separate, self.own_norm = config.kv == "separate", config.kv_norm == "own"
+        if self.separate:
+            self.k_proj_target = nn.Linear(hidden, config.num_key_value_heads * self.dim, bias=bias)
+            self.v_proj_target = nn.Linear(hidden, config.num_key_value_heads * self.dim, bias=bias)
+        if self.own_norm:
+            self.k_norm_target = RMSNorm(self.dim, config.rms_norm_eps)
 
     def project_context(
         self, context: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [b, kv heads, S, d] of context features [b, S, H]; cos, sin [.., S, d]."""
-        key = self.k_norm(self.k_proj(context).unflatten(-1, (-1, self.dim))).transpose(1, 2)
-        value = self.v_proj(context).unflatten(-1, (-1, self.dim)).transpose(1, 2)
+        to_key, to_value = (self.k_proj_target, self.v_proj_target) if self.separate else (self.k_proj, self.v_proj)
+        norm = self.k_norm_target if self.own_norm else self.k_norm
+        key = norm(to_key(context).unflatten(-1, (-1, self.dim))).transpose(1, 2)
+        value = to_value(context).unflatten(-1, (-1, self.dim)).transpose(1, 2)
         return rotate(key, cos, sin), value
 
     def forward(
@@ -171,13 +188,13 @@ class DraftLayer(nn.Module):
 class Drafter(nn.Module):
     """Fusion, draft layers and final norm. Embedding and output head are the target's, frozen, outside."""
 
-    fusion: ConcatFusion
+    fusion: Fusion
     inv_freq: torch.Tensor
 
     def __init__(self, config: DrafterConfig):
         super().__init__()
         self.config = config
-        self.fusion = build_fusion(config)
+        self.fusion = FUSIONS[config.fusion](config)
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         rope = Qwen3RotaryEmbedding(config.qwen3())
@@ -186,12 +203,10 @@ class Drafter(nn.Module):
 
     def initialise(self, seed: int) -> Drafter:
         """Matrices from N(0, 0.02), each by its own name and the seed, so that arms of one seed share every
-        weight that they have in common; norms and gates keep the values they were made with."""
+        weight that they have in common; norms and what a fusion starts from keep the values they were made with."""
         for name, parameter in self.named_parameters():
-            if name.startswith("fusion.gate"):
-                drawn = isinstance(self.fusion, GatedFusion) and not self.fusion.gate.starts_at_zero
-            else:
-                drawn = parameter.dim() == 2
+            inside, _, rest = name.partition(".")
+            drawn = self.fusion.is_drawn(rest, parameter) if inside == "fusion" else parameter.dim() == 2
             if drawn:
                 with torch.no_grad():
                     parameter.normal_(0.0, 0.02, generator=torch_generator(seed, "init", name))
@@ -234,9 +249,15 @@ class Drafter(nn.Module):
         return self(embeddings, anchors, self.project_context(features, positions))
 
     def parameter_counts(self) -> dict[str, int]:
-        """Parameters by item: each part of the fusion, the layers, the norms, and all of them."""
+        """Parameters by item: each part of the fusion, the layers, their own projections of the context, the norms
+        outside the layers, and all of them."""
         counts: dict[str, int] = {}
         for name, parameter in self.named_parameters():
-            item = "layers" if name.startswith("layers.") else "norms" if "norm" in name else name.split(".")[1]
+            if "_target." in name:
+                item = "context_kv"
+            elif name.startswith("layers."):
+                item = "layers"
+            else:
+                item = "norms" if "norm" in name else name.split(".")[1]
             counts[item] = counts.get(item, 0) + parameter.numel()
         return {**counts, "total": sum(counts.values())}

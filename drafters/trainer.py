@@ -22,7 +22,7 @@ from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus import Corpus, CorpusExample
 from drafters.head import Head
 from drafters.keyed import permutation
-from drafters.losses import BlockLoss, block_loss, default_gamma, fixed_weights
+from drafters.losses import BlockLoss, Weights, block_loss, step_weights
 from drafters.model import Drafter
 from drafters.target import Target
 
@@ -81,7 +81,6 @@ class Trainer:
             settings.steps * self.per_step if settings.steps is not None else settings.epochs * len(corpus)
         )
         self.steps = math.ceil(self.total_examples / self.per_step)
-        self.gamma = config.loss.gamma or default_gamma(drafter_config.block_size)
         self.step = 0
         self.hash = DataHash()
         self.history: list[dict[str, Any]] = []
@@ -96,7 +95,7 @@ class Trainer:
             group["lr"] = lr
         self.drafter.train()
         self.optimizer.zero_grad(set_to_none=True)
-        weights = fixed_weights(self.drafter.config.block_size, self.gamma)
+        gamma, weights = self._weights()
         losses: list[BlockLoss] = []
         examples = tokens = 0
         for batch in self._micro_batches():
@@ -120,7 +119,7 @@ class Trainer:
             "examples": examples,
             "tokens": tokens,
             "lr": lr,
-            "gamma": self.gamma,
+            "gamma": gamma,
             "grad_norm": None if math.isnan(norm) else norm,
             "data_hash": self.hash.state,
             **_summarise(losses, denominator),
@@ -133,12 +132,12 @@ class Trainer:
     def validate(self, corpus: Corpus, batch: int = 16) -> float:
         """Mean accepted length after the first answer token of a held-out corpus: the ``prefix`` protocol."""
         self.drafter.eval()
-        weights = fixed_weights(self.drafter.config.block_size, self.gamma)
         accepted = blocks = 0
         for start in range(0, len(corpus), batch):
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
-            loss = self._forward(collate(examples, places, self.drafter.config, self.head), weights)
+            collated = collate(examples, places, self.drafter.config, self.head)
+            loss = self._forward(collated, lambda ce, supervised: torch.ones_like(ce))  # only agreements count here
             accepted += int(loss.accepted)
             blocks += int(loss.blocks)
         return 1 + accepted / blocks
@@ -183,16 +182,18 @@ class Trainer:
             self._order = (epoch, permutation(len(self.corpus), "order", self.config.seeds.data, epoch))
         return epoch, int(self._order[1][place])
 
-    def _forward(self, batch: Batch, weights: torch.Tensor) -> BlockLoss:
+    def _weights(self) -> tuple[float | None, Weights]:
+        """gamma and the loss weights of the current step."""
+        return step_weights(self.config.loss, self.drafter.config.block_size, self.step, self.steps)
+
+    def _forward(self, batch: Batch, weights: Weights) -> BlockLoss:
         device = self.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             embeddings = self.head.embed(batch.blocks.ids).to(device)
             hidden = self.drafter.draft_hidden(batch.features.to(device), embeddings, batch.blocks.anchors.to(device))[
                 :, :, 1:
             ]
-            return block_loss(
-                hidden, self.head.weight, batch.rows.to(device), weights.to(device), batch.blocks.real.to(device)
-            )
+            return block_loss(hidden, self.head.weight, batch.rows.to(device), weights, batch.blocks.real.to(device))
 
 
 def _summarise(losses: Sequence[BlockLoss], denominator: float) -> dict[str, Any]:

@@ -46,12 +46,12 @@ def test_block_attention_is_one_softmax_under_the_dense_mask():
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("fusion", ["concat", "gated"])
+@pytest.mark.parametrize("fusion", ["concat", "gated", "layerwise", "layerwise_gated"])
 class TestTheMaskKeepsItsPromises:
     def outputs(self, fusion, change):
-        config = drafter_config(fusion=fusion)
+        config = drafter_config(fusion=fusion, kv="separate" if fusion.startswith("layerwise") else "shared")
         drafter = Drafter(config).initialise(0)
-        if fusion == "gated":
+        if fusion.endswith("gated"):
             torch.nn.init.normal_(drafter.fusion.gate.weight, generator=torch.Generator().manual_seed(9))
         features, embeddings = inputs(config)
         before = drafter.draft_hidden(features, embeddings, ANCHORS)

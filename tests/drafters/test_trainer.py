@@ -47,12 +47,12 @@ def gradients(trainer):
     return row, {name: p.grad.clone() for name, p in trainer.drafter.named_parameters()}, before
 
 
-def test_accumulation_gives_the_gradients_of_the_whole_batch(make_trainer):
+@pytest.mark.parametrize("weighting", ["fixed", "progressive", "dpace"])
+def test_accumulation_gives_the_gradients_of_the_whole_batch(make_trainer, weighting):
     # clipping off, so that gradients are compared as they are
-    whole_row, whole, start = gradients(make_trainer("training.batch=4", "training.clip=1e9"))
-    parts_row, parts, same_start = gradients(
-        make_trainer("training.batch=1", "training.accumulate=4", "training.clip=1e9")
-    )
+    common = [f"loss.weighting={weighting}", "training.clip=1e9"]
+    whole_row, whole, start = gradients(make_trainer(*common, "training.batch=4"))
+    parts_row, parts, same_start = gradients(make_trainer(*common, "training.batch=1", "training.accumulate=4"))
     for name, gradient in whole.items():
         assert torch.equal(start[name], same_start[name])
         scale = gradient.abs().max()
@@ -67,6 +67,16 @@ def test_arms_see_the_same_data_whatever_their_fusion(make_trainer):
         for fusion, layers in (("concat", 2), ("gated", 1))
     ]
     assert rows[0][0]["data_hash"] == rows[1][0]["data_hash"]
+
+
+def test_history_tells_gamma(make_trainer):
+    def gammas(*overrides):
+        trainer = make_trainer("training.steps=3", *overrides)
+        return [trainer.train_step()["gamma"] for _ in range(3)]
+
+    assert gammas() == [3, 3, 3]  # B / 2
+    assert gammas("loss={weighting: progressive, gamma_start: 2, gamma_end: 5}") == [2, 3.5, 5]
+    assert gammas("loss.weighting=dpace") == [None] * 3
 
 
 def test_another_data_or_anchor_seed_is_seen_in_the_hash(make_trainer):
