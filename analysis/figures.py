@@ -14,6 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from analysis.facts import ArmSummary
+from analysis.wording import one_line
+
 #: One colour per arm in every figure (Okabe and Ito's palette, told apart by colour-blind readers too).
 ARM_COLOURS = {"A": "#0072B2", "B": "#D55E00"}
 INK, MUTED, GRID = "#222222", "#777777", "#DDDDDD"
@@ -95,3 +98,14 @@ def svg(figure: Figure) -> bytes:
 def csv(data: pd.DataFrame) -> str:
     """CSV with ``\\n`` line ends and six significant digits."""
     return data.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def legend(arm: ArmSummary) -> str:
+    """``A: DFlash``: never starts with an underscore, which would hide the entry."""
+    return f"{arm.side}: {cut(arm.label, 40)}"
+
+
+def cut(text: str, at_most: int) -> str:
+    """``text`` on one line, cut to a width that a figure has room for."""
+    text = one_line(text)
+    return text if len(text) <= at_most else text[: at_most - 1] + "…"

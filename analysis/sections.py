@@ -74,7 +74,7 @@ def equivalence_table(c: Comparison) -> str | None:
         q = e.equivalence
         cells = (None, None) if q is None else (interval(q.lo, q.hi), p_value(q.p_adjusted))
         rows.append((name, *cells, "not defined" if q is None else "inside" if q.shown else "not shown to be inside"))
-    return table(["", "90% interval", "p of the two one-sided tests", "margin"], rows, numeric=3)
+    return table(["data set", "90% interval", "p of the two one-sided tests", "margin"], rows, numeric=3)
 
 
 def clustering(e: Estimate) -> str | None:

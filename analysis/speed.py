@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from analysis.counting import counting_of
 from analysis.estimate import Estimate, of_values
+from analysis.families import adjust
 from analysis.load import Evaluated
 from analysis.pair import Pairs
 from analysis.ratio import linearise_log
@@ -32,8 +33,8 @@ _PARTS = ("draft_s", "verify_s", "other_s")
 class TimesFaster:
     """A ratio of times per token: above 1, ``what`` is faster than ``against``.
 
-    Interval at 95% and two-sided p against 1, both from a t on the log scale; ``verdict`` is drawn for one arm
-    against the other, None against plain decoding.
+    Interval at 95% and two-sided p against 1, both from a t on the log scale, p adjusted by Holm over data sets;
+    ``verdict`` is drawn for one arm against the other, None against plain decoding.
     """
 
     what: str
@@ -81,9 +82,9 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Speed:
-    """``ratios``: every speed-up that the timings give, overall first; ``costs``: per side, where time goes. Per side
-    too: ``timed``, prompts with usable timings; ``repeats``, generations of each prompt and mode at most;
-    ``left_out``, prompts timed but of one token or no time."""
+    """``ratios``: every speed-up that the timings give, overall first, pooled per data set; ``costs``: per side, where
+    time goes. Per side too: ``timed``, prompts with usable timings; ``repeats``, generations of each prompt and mode
+    at most; ``left_out``, prompts timed but of one token or no time."""
 
     ratios: tuple[TimesFaster, ...]
     costs: Mapping[str, StepCost]
@@ -111,9 +112,11 @@ def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
         for side, frame in usable.items()
         for mode in ("plain", "draft")
     }
-    ratios: list[TimesFaster] = []
-    for subset in (None, *sorted(pairs.frame["dataset"].unique())):
-        ratios += _ratios(modes, pairs, subset)
+    everything = [_ratios(modes, pairs, estimand, None) for estimand in (SPEEDUP_POOLED, SPEEDUP_MEAN)]
+    by_dataset = [_ratios(modes, pairs, SPEEDUP_POOLED, name) for name in sorted(pairs.frame["dataset"].unique())]
+    ratios = [_times(kind, e) for found in everything for kind, e in found.items()]
+    for kind in _KINDS:
+        ratios += [_times(kind, e) for e in adjust([found[kind] for found in by_dataset if kind in found])]
     costs = {side: cost for side in "AB" if (cost := _cost(modes, side, pairs)) is not None}
     return Speed(
         ratios=tuple(ratios),
@@ -141,27 +144,30 @@ def _timings(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
 _Modes = Mapping[tuple[str, str], pd.DataFrame]
 
 
-def _ratios(modes: _Modes, pairs: Pairs, subset: str | None) -> list[TimesFaster]:
-    """The speed-ups over one data set or all: each arm over plain, B over A, and B's speed-up over A's."""
+#: What is compared: (faster, than), the log times that add to the slower side, and those that add to the faster.
+_KINDS = {
+    ("A", "plain"): ([("A", "plain")], [("A", "draft")]),
+    ("B", "plain"): ([("B", "plain")], [("B", "draft")]),
+    ("B", "A"): ([("A", "draft")], [("B", "draft")]),
+    ("B's speed-up", "A's"): ([("B", "plain"), ("A", "draft")], [("B", "draft"), ("A", "plain")]),
+}
+_Kind = tuple[str, str]
+
+
+def _ratios(modes: _Modes, pairs: Pairs, estimand: Estimand, subset: str | None) -> dict[_Kind, Estimate]:
+    """On the log scale, over one data set or all: each arm over plain, B over A, and B's speed-up over A's."""
     inside = np.flatnonzero(pairs.frame["dataset"] == subset) if subset else np.arange(len(pairs.frame))
-    found = []
-    for estimand in (SPEEDUP_POOLED, SPEEDUP_MEAN):
-        for what, against, top, bottom in (
-            ("A", "plain", [("A", "plain")], [("A", "draft")]),
-            ("B", "plain", [("B", "plain")], [("B", "draft")]),
-            ("B", "A", [("A", "draft")], [("B", "draft")]),
-            ("B's speed-up", "A's", [("B", "plain"), ("A", "draft")], [("B", "draft"), ("A", "plain")]),
-        ):
-            common = inside
-            for key in (*top, *bottom):
-                common = np.intersect1d(common, modes[key].index)
-            if common.size == 0:
-                continue
-            logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
-            slow, fast = (np.sum(values, axis=0) for values in logs)
-            clusters = pairs.frame["cluster_id"].iloc[common]
-            estimate = of_values(fast, slow, int((fast == slow).sum()), clusters, estimand, subset)
-            found.append(_times(estimate, what, against))
+    found = {}
+    for kind, (top, bottom) in _KINDS.items():
+        common = inside
+        for key in (*top, *bottom):
+            common = np.intersect1d(common, modes[key].index)
+        if common.size == 0:
+            continue
+        logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
+        slow, fast = (np.sum(values, axis=0) for values in logs)
+        clusters = pairs.frame["cluster_id"].iloc[common]
+        found[kind] = of_values(fast, slow, int((fast == slow).sum()), clusters, estimand, subset)
     return found
 
 
@@ -172,12 +178,24 @@ def _log_time(rows: pd.DataFrame, estimand: Estimand) -> np.ndarray:
     return np.log(rows["decode_s"].to_numpy(dtype=float) / rows["tokens"].to_numpy(dtype=float))
 
 
-def _times(e: Estimate, what: str, against: str) -> TimesFaster:
+def _times(kind: _Kind, e: Estimate) -> TimesFaster:
+    what, against = kind
     estimate, lo, hi = (None if x is None else math.exp(x) for x in (e.estimate, e.lo, e.hi))
     verdict = e.verdict if against in ("A", "A's") else None
     assert estimate is not None
     return TimesFaster(
-        what, against, e.estimand, e.subset, estimate, lo, hi, e.p, e.n_pairs, e.n_clusters, verdict, e.cautions
+        what,
+        against,
+        e.estimand,
+        e.subset,
+        estimate,
+        lo,
+        hi,
+        e.p_adjusted,
+        e.n_pairs,
+        e.n_clusters,
+        verdict,
+        e.cautions,
     )
 
 

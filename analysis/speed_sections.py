@@ -6,24 +6,44 @@ import pandas as pd
 
 from analysis.comparison import Comparison
 from analysis.markdown import table
+from analysis.speed import TimesFaster
+from analysis.throughput import ThroughputRatio
 from analysis.wording import counted, number, p_value, percent
 
 MISMATCHES_SHOWN = 10
 
 
 def speed_table(c: Comparison) -> str | None:
-    """Speed-ups over plain decoding and of B over A, all prompts, then per data set."""
+    """Speed-ups over plain decoding and of B over A, over all prompts."""
     if c.speed is None or not c.speed.ratios:
         return None
-    headers = ["faster", "than", "metric", "data set", "times", "95% interval", "p", "prompts", "verdict"]
     names = {"A": c.a.label, "B": c.b.label, "plain": "plain decoding"}
     rows = [
-        (names.get(r.what, r.what), names.get(r.against, r.against), r.estimand.name, r.subset or "all",
-         number(r.estimate, 3), "—" if r.lo is None or r.hi is None else f"{r.lo:.3f} to {r.hi:.3f}", p_value(r.p),
-         f"{r.n_pairs:,}", r.verdict)
-        for r in c.speed.ratios
+        (names.get(r.what, r.what), names.get(r.against, r.against), r.estimand.name, number(r.estimate, 2), _range(r),
+         p_value(r.p), f"{r.n_pairs:,}", r.verdict)
+        for r in c.speed.ratios if r.subset is None
     ]  # fmt: skip
-    return table(headers, rows, numeric=5)
+    return table(["faster", "than", "metric", "times", "95% interval", "p", "prompts", "verdict"], rows, numeric=5)
+
+
+def speed_by_dataset(c: Comparison) -> str | None:
+    """Pooled speed-ups per data set."""
+    if c.speed is None or len(c.by_dataset) < 2:
+        return None
+    kinds = [c.speed.pooled(*kind) for kind in (("A", "plain"), ("B", "plain"), ("B", "A"))]
+    rows = []
+    for name in c.by_dataset:
+        found = [kind.get(name) for kind in kinds]
+        if any(found):
+            cells = [f"{number(r.estimate, 2)} ({_range(r)})" if r else None for r in found]
+            last = found[-1]
+            rows.append((name, *cells, p_value(last.p) if last else None, last.verdict if last else None))
+    headers = ["data set", "A over plain", "B over plain", "B over A", "p, Holm", "verdict"]
+    return table(headers, rows, numeric=5) if rows else None
+
+
+def _range(r: TimesFaster | ThroughputRatio) -> str:
+    return "—" if r.lo is None or r.hi is None else f"{r.lo:.2f} to {r.hi:.2f}"
 
 
 def cost_table(c: Comparison) -> str | None:
@@ -61,8 +81,7 @@ def throughput_tables(c: Comparison) -> tuple[str, str] | None:
         ["concurrency", "B / A per block", "geometric mean", "95% interval", "p", "blocks", "verdict"],
         [
             (r.concurrency, ", ".join(f"{x:.3f}" for x in r.ratios), number(r.estimate, 3),
-             "—" if r.lo is None or r.hi is None else f"{r.lo:.3f} to {r.hi:.3f}", p_value(r.p) if r.verdict else None,
-             len(r.blocks), r.verdict or "too few blocks for a word")
+             _range(r), p_value(r.p) if r.verdict else None, len(r.blocks), r.verdict or "too few blocks for a word")
             for r in c.throughput.ratios
         ],
         numeric=5,
