@@ -1,9 +1,8 @@
 """Drafter checkpoints, in the layout of the published DFlash drafters: ``config.json`` + safetensors.
 
-A published checkpoint loads, and a ``concat`` drafter of ours is read by what reads those. Every other
-fusion carries an architecture name of its own (starting with ``DFlash``): an engine that overlooked
-``gate.weight`` would serve a different model without a word. Layer ids are stored and never recomputed.
-A draft vocabulary is stored as ``d2t``, int64 *offsets*: target id of row i = i + d2t[i].
+A published checkpoint loads, and a ``concat`` drafter of ours is read by what reads those (drafters.published has
+the layouts, drafters.export writes the others). A draft vocabulary is stored as ``d2t``, int64 *offsets*: target id
+of row i = i + d2t[i].
 """
 
 from __future__ import annotations
@@ -15,84 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError
 from analysis.runlog import write_atomic
-from drafters.config import DrafterConfig
 from drafters.model import Drafter
+from drafters.published import parse_config, zlab_config
 
-ARCHITECTURES = {"concat": "DFlashDraftModel", "gated": "DFlashGatedDraftModel"}
-# in config.json the published fields keep their published names; what only our fusions have is added
-_SHAPES = (
-    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
-    *("rms_norm_eps", "attention_bias", "vocab_size", "max_position_embeddings"),
-)
-_FUSION_FIELDS = ("fusion", "gate_activation", "gate_input")
 _FUSION_PREFIX = "fusion."  # our module path; the published names are flat (fc.weight, hidden_norm.weight)
-
-
-def published_config(config: DrafterConfig) -> dict[str, Any]:
-    """``config.json`` of a drafter."""
-    method: dict[str, Any] = {
-        "mask_token_id": config.mask_token_id,
-        "target_layer_ids": list(config.target_layer_ids),
-    }
-    if config.fusion != "concat":
-        method |= {name: getattr(config, name) for name in _FUSION_FIELDS}
-    data: dict[str, Any] = {
-        "architectures": [ARCHITECTURES[config.fusion]],
-        "model_type": "qwen3",
-        "block_size": config.block_size,
-        "dflash_config": method,
-        "num_target_layers": config.num_target_layers,
-        "num_hidden_layers": config.num_layers,
-        "layer_types": ["full_attention"] * config.num_layers,
-        **{name: getattr(config, name) for name in _SHAPES},
-        "hidden_act": "silu",
-        "rope_parameters": config.rope_parameters,
-        "tie_word_embeddings": False,
-        "dtype": "float32",
-    }
-    if "rope_theta" in config.rope_parameters:
-        data["rope_theta"] = config.rope_parameters["rope_theta"]  # where older readers look
-    if config.draft_vocab is not None:
-        data["draft_vocab_size"] = len(config.draft_vocab)
-    return data
-
-
-def parse_config(data: dict[str, Any], where: str, draft_vocab: tuple[int, ...] | None = None) -> DrafterConfig:
-    """A DrafterConfig from ``config.json``. Raises DataError naming what is missing or not supported."""
-    method = data.get("dflash_config") or {}
-    if (architecture := (data.get("architectures") or ["?"])[0]) not in ARCHITECTURES.values():
-        raise DataError(f"{where}: architecture {architecture} is not one of {', '.join(ARCHITECTURES.values())}")
-    if "target_layer_ids" not in method:
-        raise DataError(f"{where}: no dflash_config.target_layer_ids; the layers it was trained on cannot be guessed")
-    if any(kind != "full_attention" for kind in data.get("layer_types") or ()):
-        raise DataError(f"{where}: sliding-window draft layers are not supported")
-    fields = {name: data[name] for name in _SHAPES if name in data}
-    fields |= {name: method[name] for name in _FUSION_FIELDS if name in method}
-    rope = data.get("rope_parameters") or {"rope_type": "default", "rope_theta": data.get("rope_theta", 1e6)}
-    if data.get("rope_scaling"):
-        rope = {**data["rope_scaling"], "rope_theta": rope.get("rope_theta")}
-    try:
-        return DrafterConfig(
-            **fields,
-            num_layers=data["num_hidden_layers"],
-            target_layer_ids=tuple(method["target_layer_ids"]),
-            block_size=data.get("block_size") or method["block_size"],
-            mask_token_id=method["mask_token_id"],
-            num_target_layers=data["num_target_layers"],
-            rope_parameters=rope,
-            draft_vocab=draft_vocab,
-        )
-    except KeyError as error:
-        raise DataError(f"{where}: no field {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+# what other tools keep with a drafter: copies of the target's frozen parts, and the inverse of d2t
+_OF_THE_TARGET = ("lm_head.weight", "embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight", "t2d")
 
 
 def state_tensors(drafter: Drafter) -> dict[str, torch.Tensor]:
@@ -107,11 +39,11 @@ def state_tensors(drafter: Drafter) -> dict[str, torch.Tensor]:
 
 
 def weights_sha256(drafter: Drafter, *, backbone_only: bool = False) -> str:
-    """sha256 over the weights, name by name. ``backbone_only``: the draft layers and final norm alone, which
-    arms of one seed share whatever their fusion."""
+    """sha256 over the weights, name by name. ``backbone_only``: the draft layers and final norm alone, without
+    projections of the context's own: what arms of one seed share whatever their fusion."""
     digest = hashlib.sha256()
     for name, tensor in sorted(state_tensors(drafter).items()):
-        if backbone_only and not name.startswith(("layers.", "norm.")):
+        if backbone_only and ("_target." in name or not name.startswith(("layers.", "norm."))):
             continue
         digest.update(name.encode() + tensor.numpy().tobytes())
     return digest.hexdigest()
@@ -119,12 +51,12 @@ def weights_sha256(drafter: Drafter, *, backbone_only: bool = False) -> str:
 
 def save_drafter(drafter: Drafter, folder: Path) -> None:
     """Write ``config.json`` and ``model.safetensors`` into an existing folder."""
-    write_atomic(folder / "config.json", json.dumps(published_config(drafter.config), indent=2) + "\n")
+    write_atomic(folder / "config.json", json.dumps(zlab_config(drafter.config), indent=2) + "\n")
     save_file(state_tensors(drafter), folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load_drafter(folder: Path | str) -> Drafter:
-    """A drafter from a checkpoint folder (ours, or a published one), in eval mode.
+    """A drafter from a checkpoint folder (ours, a published one, or one of speculators), in eval mode.
 
     Raises DataError for missing files, unknown architectures and tensors that do not fit.
     """
@@ -136,12 +68,9 @@ def load_drafter(folder: Path | str) -> Drafter:
         raise DataError(f"{folder}: no {Path(error.filename or 'model.safetensors').name}; not a checkpoint") from error
     except (json.JSONDecodeError, SafetensorError) as error:
         raise DataError(f"{folder}: damaged checkpoint ({error})") from error
-    vocab = None
-    if (offsets := tensors.pop("d2t", None)) is not None:
-        vocab = tuple((offsets + torch.arange(len(offsets))).tolist())
-    # copies of the target's frozen head and embedding, which some writers add; ours come from the target
-    for extra in ("lm_head.weight", "embed_tokens.weight"):
+    for extra in _OF_THE_TARGET:  # ours come from the target
         tensors.pop(extra, None)
+    vocab = _draft_vocab(data, tensors.pop("d2t", None), folder)
     drafter = Drafter(parse_config(data, f"{folder}/config.json", vocab))
     wanted = {name.removeprefix(_FUSION_PREFIX): name for name, _ in drafter.named_parameters()}
     if tensors.keys() != wanted.keys():
@@ -152,6 +81,20 @@ def load_drafter(folder: Path | str) -> Drafter:
     except RuntimeError as error:
         raise DataError(f"{folder}/model.safetensors: {' '.join(str(error).split())}") from error
     return drafter.eval()
+
+
+def _draft_vocab(data: dict[str, Any], offsets: torch.Tensor | None, folder: Path) -> tuple[int, ...] | None:
+    """Target ids that the drafter predicts; None for all of them."""
+    whole = (data.get("transformer_layer_config") or data).get("vocab_size")
+    size = data.get("draft_vocab_size", whole)
+    if (whole if offsets is None else len(offsets)) != size:
+        said = "there is no d2t" if offsets is None else f"d2t has {len(offsets)} entries"
+        raise DataError(
+            f"{folder}: draft_vocab_size is {size} of {whole}, but {said}: which tokens those are is unknown"
+        )
+    if offsets is None or size == whole:
+        return None
+    return tuple((offsets + torch.arange(len(offsets))).tolist())
 
 
 def save_training_state(

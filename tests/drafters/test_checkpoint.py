@@ -85,6 +85,34 @@ def test_other_architectures_are_refused(saved, change):
         load_drafter(folder)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"final_logit_softcapping": 30.0},  # of other drafters of the family: another function of the same tensors
+        {"is_causal": True},
+        {"fusion": "layerwise"},  # not what the architecture's name says
+        {"kv": "separate"},
+        {"fusion": "summed"},
+        {"target_layer_ids": [3, 1, 4]},
+        {"target_layer_ids": [1, 3, 3]},
+        {"target_layer_ids": [1, 3, 7]},
+    ],
+)
+def test_what_would_be_another_function_is_refused(saved, method):
+    _, folder = saved
+    data = json.loads((folder / "config.json").read_text())
+    change_config(folder, dflash_config=data["dflash_config"] | method)
+    with pytest.raises(DataError):
+        load_drafter(folder)
+
+
+def test_layer_ids_are_those_stored(tmp_path):
+    # not those that the default rule would give for three of eight layers
+    drafter = Drafter(drafter_config(target_layer_ids=(0, 1, 6), fusion="layerwise"))
+    save_drafter(drafter, tmp_path)
+    assert load_drafter(tmp_path).config.target_layer_ids == (0, 1, 6)
+
+
 @pytest.mark.parametrize("edit", ["missing", "unknown", "shape"])
 def test_tensors_that_do_not_fit_are_named(saved, edit):
     _, folder = saved

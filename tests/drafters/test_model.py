@@ -216,11 +216,12 @@ class TestParityWithTheReference:
         return pytest.importorskip("dflash.model")
 
     def pair(self, reference, block_size, folder, **changes):
-        from drafters.checkpoint import load_drafter, published_config
+        from drafters.checkpoint import load_drafter
+        from drafters.published import zlab_config
 
         config = drafter_config(block_size=block_size, **changes)
         settings = config.qwen3()
-        data = published_config(config)
+        data = zlab_config(config)
         for name in ("dflash_config", "block_size", "num_target_layers", "architectures"):
             setattr(settings, name, data[name])
         torch.manual_seed(block_size)

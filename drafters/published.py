@@ -1,0 +1,173 @@
+"""``config.json`` in the layouts that other tools read and write, to and from a DrafterConfig.
+
+* *z-lab*, that of the published DFlash drafters, is our own: one flat file with a ``dflash_config``. What only our
+  fusions have is added there, under an architecture name of its own (starting with ``DFlash``): an engine that
+  overlooked ``gate.weight`` or ``k_proj_target`` would serve a different model without a word.
+* *speculators* (vllm-project/speculators): the layer's shapes nested, and layer ids counted as indices into
+  transformers' ``hidden_states``, which is our 0-based id + 1.
+
+Layer ids are stored and never recomputed. A public DFlare checkpoint (AngelSlim) is read as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from analysis.errors import DataError
+from drafters.config import DrafterAxes, DrafterConfig
+
+_SHAPES = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("rms_norm_eps", "attention_bias", "vocab_size", "max_position_embeddings"),
+)
+_AXES = tuple(DrafterAxes.model_fields)
+PLAIN = "DFlashDraftModel"
+_FUSION_NAMES = {"concat": "", "gated": "Gated", "layerwise": "Layerwise", "layerwise_gated": "LayerwiseGated"}
+_DFLARE = "QwenDFlareDraftModel"  # AngelSlim's; it states no fusion, being of one kind
+# values under which the field changes nothing; a checkpoint with another one computes something else than we do
+_MUST_BE = {
+    "is_causal": (None, False),
+    "input_embedding_scale": (None, 1),
+    "output_multiplier": (None, 1),
+    "final_logit_softcapping": (None, 0),
+}
+
+
+def architecture(config: DrafterAxes) -> str:
+    """The architecture name of a drafter: the published one for DFlash alone."""
+    separate = "SeparateKV" if config.kv == "separate" else ""
+    return f"DFlash{_FUSION_NAMES[config.fusion]}{separate}DraftModel"
+
+
+def zlab_config(config: DrafterConfig) -> dict[str, Any]:
+    """``config.json`` in the z-lab layout."""
+    method: dict[str, Any] = {
+        "mask_token_id": config.mask_token_id,
+        "target_layer_ids": list(config.target_layer_ids),
+    }
+    if architecture(config) != PLAIN:
+        method |= {name: getattr(config, name) for name in _AXES}
+    data = {
+        "architectures": [architecture(config)],
+        "block_size": config.block_size,
+        "dflash_config": method,
+        "num_target_layers": config.num_target_layers,
+        **_layers(config),
+    }
+    if config.draft_vocab is not None:
+        data["draft_vocab_size"] = len(config.draft_vocab)
+    return data
+
+
+def speculators_config(config: DrafterConfig, verifier: str, verifier_architectures: list[str]) -> dict[str, Any]:
+    """``config.json`` in the speculators layout, for the target ``verifier`` (hub id or path).
+
+    Raises DataError for a drafter that is not plain DFlash: the layout has no place for anything else.
+    """
+    if (name := architecture(config)) != PLAIN:
+        static = config.fusion == "gated" and config.gate_input == "none" and config.kv == "shared"
+        cure = "--fold-gate folds its gate into the projection" if static else "export it as zlab"
+        raise DataError(f"the speculators layout has no {name}: what it has beyond DFlash would be dropped; {cure}")
+    proposal = {"proposal_type": "greedy", "speculative_tokens": config.block_size - 1, "verifier_accept_k": 1}
+    return {
+        "architectures": ["DFlashSpeculator"],
+        "speculators_model_type": "dflash",
+        "aux_hidden_state_layer_ids": [layer + 1 for layer in config.target_layer_ids],
+        "block_size": config.block_size,
+        "draft_vocab_size": config.vocab_size if config.draft_vocab is None else len(config.draft_vocab),
+        "mask_token_id": config.mask_token_id,
+        "sample_from_anchor": False,
+        "sliding_window_non_causal": False,
+        "num_target_layers": config.num_target_layers,  # not of the layout, which keeps fields that it does not know
+        "transformer_layer_config": _layers(config),
+        "speculators_config": {
+            "algorithm": "dflash",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
+            "verifier": {"name_or_path": verifier, "architectures": verifier_architectures},
+        },
+        "tie_word_embeddings": False,
+        "dtype": "float32",
+    }
+
+
+def _layers(config: DrafterConfig) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "model_type": "qwen3",
+        "num_hidden_layers": config.num_layers,
+        "layer_types": ["full_attention"] * config.num_layers,
+        **{name: getattr(config, name) for name in _SHAPES},
+        "hidden_act": "silu",
+        "rope_parameters": config.rope_parameters,
+        "tie_word_embeddings": False,
+        "dtype": "float32",
+    }
+    if "rope_theta" in config.rope_parameters:
+        data["rope_theta"] = config.rope_parameters["rope_theta"]  # where older readers look
+    return data
+
+
+def parse_config(data: dict[str, Any], where: str, draft_vocab: tuple[int, ...] | None = None) -> DrafterConfig:
+    """A DrafterConfig from ``config.json`` of either layout.
+
+    Raises DataError naming what is missing or not supported.
+    """
+    try:
+        if "speculators_model_type" in data:
+            layers, fields = _read_speculators(data, where)
+        else:
+            layers, fields = data, _read_zlab(data, where)
+        if any(kind != "full_attention" for kind in layers.get("layer_types") or ()):
+            raise DataError(f"{where}: sliding-window draft layers are not supported")
+        rope = layers.get("rope_parameters") or {"rope_type": "default", "rope_theta": layers.get("rope_theta", 1e6)}
+        if layers.get("rope_scaling"):
+            rope = {**layers["rope_scaling"], "rope_theta": rope.get("rope_theta")}
+        config = DrafterConfig(
+            **{name: layers[name] for name in _SHAPES if name in layers},
+            **fields,
+            num_layers=layers["num_hidden_layers"],
+            num_target_layers=data.get("num_target_layers"),
+            rope_parameters=rope,
+            draft_vocab=draft_vocab,
+        )
+    except KeyError as error:
+        raise DataError(f"{where}: no field {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return config
+
+
+def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
+    method = data.get("dflash_config") or {}
+    if "target_layer_ids" not in method:
+        raise DataError(f"{where}: no dflash_config.target_layer_ids; the layers it was trained on cannot be guessed")
+    name = (data.get("architectures") or ["?"])[0]
+    axes: dict[str, Any] = {"fusion": "layerwise", "kv": "separate"} if name == _DFLARE else {}
+    axes |= {key: method[key] for key in _AXES if key in method}
+    if name not in (_DFLARE, architecture(DrafterAxes.model_validate(axes))):
+        raise DataError(f"{where}: architecture {name} is not one that is known, or not what its dflash_config says")
+    for key, allowed in _MUST_BE.items():
+        if method.get(key) not in allowed:
+            raise DataError(f"{where}: dflash_config.{key} {method[key]} is not supported")
+    return axes | {
+        "target_layer_ids": tuple(method["target_layer_ids"]),
+        "block_size": data.get("block_size") or method["block_size"],
+        "mask_token_id": method["mask_token_id"],
+    }
+
+
+def _read_speculators(data: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    if (kind := data["speculators_model_type"]) != "dflash" or data.get("sample_from_anchor"):
+        raise DataError(f"{where}: a {kind} speculator, or one that samples from the anchor; only dflash is supported")
+    if data.get("aux_hidden_state_layer_ids") is None:
+        raise DataError(f"{where}: no aux_hidden_state_layer_ids; the layers it was trained on cannot be guessed")
+    if data.get("mask_token_id") is None:
+        raise DataError(f"{where}: no mask_token_id")
+    return data["transformer_layer_config"], {
+        "target_layer_ids": tuple(layer - 1 for layer in data["aux_hidden_state_layer_ids"]),
+        "block_size": data["block_size"],
+        "mask_token_id": data["mask_token_id"],
+    }
