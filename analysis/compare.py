@@ -1,24 +1,30 @@
 """Compare two runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
 
-Prints a summary and writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code
-judges: 0 the rule passed, 1 it failed, 2 the interval cannot tell.
+A run may be a log file of another tool (``FILE``, or ``FILE#CONDITION`` of a file with several). Prints a summary and
+writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code judges: 0 the rule passed,
+1 it failed, 2 the interval cannot tell.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from analysis import wording
+from analysis import aggregate, baseline_sections, wording
+from analysis.aggregate import compare_totals, has_totals_alone
 from analysis.answers import answers, headline
 from analysis.comparison import Comparison, compare_runs
 from analysis.errors import Parser, UsageError, run_command
+from analysis.importers.direct import open_references
 from analysis.report import default_reports, folder_name, write_report
-from analysis.rules import exit_code, judge, parse_rule
+from analysis.rules import Rule, exit_code, judge, parse_rule
+from analysis.runlog import Run, write_atomic
 from analysis.sections import cautions
 
 
@@ -52,9 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 <= args.min_coverage <= 1:
         raise UsageError(f"--min-coverage is a share from 0 to 1, not {args.min_coverage}")
     rules = [parse_rule(text) for text in args.fail_if]
+    with tempfile.TemporaryDirectory() as folder:
+        return _compare(args, rules, Path(folder))
+
+
+def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> int:
+    """Compare the runs of the arguments; log files are imported into ``folder``."""
+    references = [args.run_a, args.run_b, *([args.baseline] if args.baseline else [])]
+    a, b, *baseline = open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete)
+    if any(map(has_totals_alone, (a, b))):
+        return _totals(a, b, args)
     comparison = compare_runs(
-        args.run_a,
-        args.run_b,
+        a,
+        b,
+        baseline=baseline[0] if baseline else None,
         protocol=args.protocol,
         metric=args.metric,
         margin=args.margin,
@@ -69,10 +86,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = write_report(comparison, args.out or default_reports() / folder_name(comparison))
     console = terminal()
     summarise(comparison, console)
+    for line in baseline_sections.summary(comparison.baseline) if comparison.baseline else ():
+        console.print(wording.one_line(line), soft_wrap=True)
     for judgement in judgements:
         console.print(judgement.sentence, soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
     return exit_code(judgements)
+
+
+def _totals(a: Run, b: Run, args: argparse.Namespace) -> int:
+    """Totals beside each other, with what they cannot say; a rule on them cannot be judged."""
+    if args.fail_if or args.baseline:
+        raise UsageError("totals without rows per prompt allow neither --fail-if nor --baseline")
+    found = compare_totals(a, b)
+    report = (args.out or default_reports() / f"{a.name}-vs-{b.name}") / "report.md"
+    try:
+        write_atomic(report, aggregate.report(found))
+    except OSError as error:
+        raise UsageError(f"cannot write {report}: {error.strerror}; choose another folder") from error
+    console = terminal()
+    for line in aggregate.lines(found):
+        console.print(line, soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
+    return 0
 
 
 def terminal() -> Console:
@@ -84,8 +120,9 @@ def terminal() -> Console:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m analysis.compare", description="Compare two runs over the prompts that both have.")
-    parser.add_argument("run_a", metavar="RUN_A", help="run folder, fsspec address, or name under runs/")
+    parser.add_argument("run_a", metavar="RUN_A", help="run folder, fsspec address, name under runs/, or log file")
     parser.add_argument("run_b", metavar="RUN_B")
+    parser.add_argument("--baseline", metavar="RUN", help="plain decoding of the same prompts, for speed-ups over it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)")
     parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
     parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis import exploration, lossless
+from analysis import exploration, lossless, texts
+from analysis.baseline import AgainstBaseline, against_baseline
 from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.errors import DataError, UsageError
 from analysis.estimate import Estimate, of_pairs
@@ -69,6 +70,7 @@ class Comparison:
     fairness: tuple[FairnessRow, ...]
     differences: tuple[ArmDifference, ...]
     cautions: tuple[Caution, ...]
+    baseline: AgainstBaseline | None = None
 
     @property
     def estimand(self) -> Estimand:
@@ -121,6 +123,7 @@ def compare_runs(
     hypothesis: str | None = None,
     datasets: Sequence[str] | None = None,
     earlier: Sequence[Run | Path | str] = (),
+    baseline: Run | Path | str | None = None,
     min_coverage: float = 0.95,
     strict: bool = False,
     allow_incomplete: bool = False,
@@ -131,6 +134,7 @@ def compare_runs(
     ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
     the first protocol that both runs have. ``margin``: a difference within it counts as none (in the metric's unit).
     ``datasets``: compare these only. ``earlier``: further runs whose exploratory prompts cannot confirm.
+    ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
 
     Raises UsageError for a metric that is not the protocol's, or a margin that is not positive. Raises DataError for
     runs that cannot be read or compared: unfinished (unless ``allow_incomplete``), targets known and different, no
@@ -166,6 +170,7 @@ def compare_runs(
     rows, text = compare_arms(a, b, protocol), outputs(first, second, pairs)
     published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
     histories = load_history(a), load_history(b)
+    against = against_baseline(_open(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
     other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
     in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
     return Comparison(
@@ -193,6 +198,8 @@ def compare_runs(
             *_lost(pairs),
             *disagreement(overall, balanced, by_dataset),
             *lossless.cautions_of(text, (label_a, label_b)),
+            *texts.cautions_of(pairs, (text.a.mean_tokens, text.b.mean_tokens), (label_a, label_b)),
+            *(against.cautions if against is not None else ()),
             *cautions_of(rows),
             *(c for run, history in zip((a, b), histories, strict=True) for c in health(run, history)),
             *below_published(published, by_dataset),
@@ -200,6 +207,7 @@ def compare_runs(
             *not_shown,
             caution("one-seed"),
         ),
+        baseline=against,
     )
 
 

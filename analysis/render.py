@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis import gate_sections, sections, speed_sections
+from analysis import baseline_sections, gate_sections, sections, speed_sections
 from analysis.answers import answers, headline
 from analysis.comparison import Comparison
 from analysis.figures import Plot
@@ -21,6 +21,7 @@ def report(
         c=c,
         s=sections,
         speed=speed_sections,
+        baseline=baseline_sections,
         gates=gate_sections,
         title=title or f"{c.b.label} against {c.a.label}",
         question=question,

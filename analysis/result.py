@@ -38,6 +38,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "speed": c.speed,
         "outputs": c.outputs,
         "throughput": c.throughput,
+        "baseline": c.baseline,
         "published": c.published,
         "pairs": {
             "pairs": len(c.pairs.frame),

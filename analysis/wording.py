@@ -142,6 +142,12 @@ _CAUTIONS = {
     "below-published": "Both arms are clearly below the published {method} drafter of this target: tau {a:.2f} and "
     "{b:.2f} against {published:.2f} ({datasets}, {source}). A difference between two weak drafters may not carry "
     "over.",
+    "loops": "{n} of {total} outputs of {arm} mostly repeat themselves, and loops are easy to draft: its pooled tau is "
+    "{tau}, without them {without}.",
+    "lengths-differ": "Outputs are {a} tokens long in the mean under A and {b} under B: pooled numbers then weigh "
+    "different text.",
+    "baseline-differs": "The output of {arm} differs from the baseline's on {n} of {total} prompts{where}: greedy and "
+    "lossless decoding would give the same, up to near-ties.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }

@@ -49,7 +49,7 @@ def write_run(
                 datasets=_datasets(keyed, run.aggregates),
             )
         },
-        caveats=[*run.notes, *(f"not known: {what}" for what in run.unknown), *caveats],
+        caveats=[*run.notes, *([f"not known: {', '.join(run.unknown)}"] if run.unknown else []), *caveats],
     )
     writer = RunWriter(folder, manifest)
     if keyed:

@@ -1,0 +1,177 @@
+"""Two runs of which at least one has totals alone: what they say beside each other, and what cannot be concluded.
+
+Totals (vLLM's benchmark, Prometheus counters, log lines, summaries) hold no rows per prompt. A run that has rows is
+brought to totals too, so that both sides are pooled ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.load import load
+from analysis.markdown import escape, table
+from analysis.runlog import Run
+from analysis.wording import number, one_line, percent
+
+PROTOCOL = "generate"
+ALL = "all requests"
+CANNOT = (
+    "At least one side is totals without rows per prompt. So prompts cannot be paired, there is no interval and no "
+    "test over prompts, and no verdict: a difference may come from other prompts, other output lengths, or chance."
+)
+
+
+@dataclass(frozen=True)
+class Total:
+    """Totals of one subset; None is not known. ``tau``: tokens per step with the bonus token; ``mean_of``: what it is
+    a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1."""
+
+    subset: str
+    tau: float | None
+    mean_of: str | None
+    steps: int | None
+    acceptance: float | None
+    survival: tuple[float, ...] | None
+    tokens_per_s: float | None
+    requests: int | None
+    concurrency: int | None
+
+
+@dataclass(frozen=True)
+class TotalsComparison:
+    """``rows``: (subset, of A, of B), B against A; ``unmatched``: subsets that one side has alone."""
+
+    name_a: str
+    name_b: str
+    label_a: str
+    label_b: str
+    rows: tuple[tuple[str, Total, Total], ...]
+    unmatched: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def has_totals_alone(run: Run) -> bool:
+    """Whether the run holds totals and no evaluated prompt."""
+    return run.has("throughput") and not run.has("prompts")
+
+
+def compare_totals(a: Run, b: Run) -> TotalsComparison:
+    """Totals beside each other: by subset where names agree, overall where each side has one overall total."""
+    totals = [{t.subset: t for t in totals_of(run)} for run in (a, b)]
+    common = [name for name in totals[0] if name in totals[1]]
+    if not common and all(len(side) == 1 for side in totals):
+        (first,), (second,) = (list(side.values()) for side in totals)
+        rows = [(ALL, first, second)]
+    else:
+        rows = [(name, totals[0][name], totals[1][name]) for name in common]
+    matched = {t.subset for _, *pair in rows for t in pair}
+    unmatched = tuple(name for side in totals for name in side if name not in matched)
+    caveats = [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    kinds = {t.mean_of for _, *pair in rows for t in pair if t.tau is not None}
+    if len(kinds) > 1:
+        caveats.insert(0, "The two sides take different means of tokens per step, so their difference means little.")
+    return TotalsComparison(a.name, b.name, a.label, b.label, tuple(rows), unmatched, tuple(caveats))
+
+
+def totals_of(run: Run) -> list[Total]:
+    """Totals of a run: as logged, or of its evaluated prompts, overall and by data set."""
+    return _logged(run) if has_totals_alone(run) else _pooled(run)
+
+
+def _logged(run: Run) -> list[Total]:
+    named: dict[int, tuple[str, Mapping[str, Any]]] = {
+        int(facts["trial"]): (subset, facts)
+        for evaluation in run.manifest.evaluations.values()
+        for subset, facts in evaluation.datasets.items()
+        if isinstance(facts, Mapping) and facts.get("trial") is not None
+    }
+    found = []
+    for row in run.read("throughput").to_pylist():
+        subset, facts = named.get(row["trial"], (f"trial {row['trial']}", {}))
+        drafts, accepted = row["drafts"], row["accepted"]
+        tau = 1 + accepted / drafts if drafts and accepted is not None else facts.get("tau_stated")
+        at = row["accepted_at"]
+        found.append(
+            Total(
+                subset=subset,
+                tau=tau,
+                mean_of=facts.get("mean_of"),
+                steps=drafts,
+                acceptance=accepted / row["draft_tokens"] if row["draft_tokens"] and accepted is not None else None,
+                survival=tuple(n / drafts for n in at) if at and drafts else None,
+                tokens_per_s=row["tokens_per_s"],
+                requests=row["requests"],
+                concurrency=row["concurrency"],
+            )
+        )
+    return found
+
+
+def _pooled(run: Run) -> list[Total]:
+    prompts = load(run, PROTOCOL).prompts
+    prompts = prompts[prompts["problem"].isna()]
+    groups = [(ALL, prompts), *((str(name), rows) for name, rows in prompts.groupby("dataset"))]
+    return [_of_rows(name, rows) for name, rows in groups if len(rows)]
+
+
+def _of_rows(name: str, rows: pd.DataFrame) -> Total:
+    steps = int(rows["steps"].sum())
+    tau = float(rows["tokens"].sum()) / steps
+    return Total(name, tau, None, steps, None, None, None, len(rows), None)
+
+
+def lines(c: TotalsComparison) -> list[str]:
+    """The comparison as sentences."""
+    told = [f"A is {one_line(c.label_a)}, B is {one_line(c.label_b)}."]
+    for subset, a, b in c.rows:
+        if a.tau is not None and b.tau is not None:
+            told.append(
+                f"{one_line(subset)}: tokens per step {number(a.tau)} in A, {number(b.tau)} in B, {b.tau - a.tau:+.3f} "
+                f"({100 * (b.tau / a.tau - 1):+.1f}%)."
+            )
+        if a.tokens_per_s and b.tokens_per_s:
+            told.append(
+                f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, "
+                f"{b.tokens_per_s / a.tokens_per_s:.2f} times."
+            )
+    if not c.rows:
+        told.append("The two have no subset in common, so nothing can be set beside each other.")
+    return [*told, CANNOT]
+
+
+def report(c: TotalsComparison) -> str:
+    """The comparison as Markdown."""
+    headers = ["subset", "arm", "tokens per step", "mean of", "steps", "accepted of drafted", "tokens/s", "requests",
+               "concurrency"]  # fmt: skip
+    rows = [(subset, side, *_cells(t)) for subset, *pair in c.rows for side, t in zip("AB", pair, strict=True)]
+    parts = [f"# {escape(c.label_b)} against {escape(c.label_a)}, totals only"]
+    parts += [escape(text) for text in lines(c)]
+    parts.append(table(headers, rows, numeric=7))
+    for subset, a, b in c.rows:
+        if a.survival and b.survival:
+            longest = max(len(a.survival), len(b.survival))
+            columns = [[percent(t.survival[k]) if k < len(t.survival or ()) else None for k in range(longest)]
+                       for t in (a, b) if t.survival]  # fmt: skip
+            parts.append(f"Drafts whose first k tokens were all accepted, {escape(subset)}:")
+            parts.append(
+                table(["k", "A", "B"], [(k + 1, *pair) for k, pair in enumerate(zip(*columns, strict=True))], 2)
+            )
+    if c.unmatched:
+        parts.append("In one side alone: " + ", ".join(map(escape, c.unmatched)) + ".")
+    parts.append("\n".join(f"* {escape(note)}" for note in c.notes) if c.notes else "")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _cells(t: Total) -> Sequence[str | None]:
+    def count(n: int | None) -> str | None:
+        return None if n is None else f"{n:,}"
+
+    tau = None if t.tau is None else number(t.tau, 4)
+    speed = None if t.tokens_per_s is None else f"{t.tokens_per_s:,.1f}"
+    share = None if t.acceptance is None else percent(t.acceptance)
+    mean_of = None if t.tau is None else t.mean_of or "steps (pooled)"
+    return tau, mean_of, count(t.steps), share, speed, count(t.requests), count(t.concurrency)

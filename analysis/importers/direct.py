@@ -1,0 +1,93 @@
+"""Log files taken as runs where a command wants a run: imported on the way, into a folder that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.errors import UsageError
+from analysis.importers.collect import Collected, collect
+from analysis.importers.model import Imported
+from analysis.importers.registry import Options
+from analysis.importers.write import write_run
+from analysis.runlog import Run
+
+_SELECT = "#"
+
+
+def open_references(
+    references: Sequence[str], folder: Path, *, strict: bool = False, allow_incomplete: bool = False
+) -> list[Run]:
+    """Runs of references, each a run (path, address, name) or a log file, which is imported into ``folder``.
+
+    ``FILE#CONDITION`` picks one run of a file with several. Files that lack data sets take them from the others of
+    these references, by prompt id. Raises UsageError for a condition that is not there, or several without a choice.
+    """
+    found: list[tuple[str, Imported, Collected] | Run] = []
+    for reference in references:
+        path, condition = _file(reference)
+        if path is None:
+            found.append(Run.open(reference, allow_incomplete=allow_incomplete))
+        else:
+            collected = collect([path], Options(), strict=strict)
+            found.append((reference, _pick(reference, collected.runs, condition), collected))
+    categories = _categories([item[1] for item in found if not isinstance(item, Run)])
+    runs: list[Run] = []
+    for number, item in enumerate(found):
+        if isinstance(item, Run):
+            runs.append(item)
+            continue
+        reference, imported, collected = item
+        name = _name(reference, imported)
+        target = folder / str(number) / name
+        write_run(target, _with_categories(imported, categories), name=name, caveats=collected.caveats())
+        runs.append(Run.open(target))
+    return runs
+
+
+def _file(reference: str) -> tuple[Path | None, str | None]:
+    """(the file, the condition asked for); (None, None) for what is no file."""
+    if Path(reference).is_file():
+        return Path(reference), None
+    name, _, condition = reference.rpartition(_SELECT)
+    return (Path(name), condition) if name and Path(name).is_file() else (None, None)
+
+
+def _pick(reference: str, runs: Sequence[Imported], condition: str | None) -> Imported:
+    named = {run.variant or run.label: run for run in runs}
+    if condition is None and len(runs) == 1:
+        return runs[0]
+    if condition is None:
+        choices = ", ".join(f"{reference}{_SELECT}{name}" for name in named)
+        raise UsageError(f"{reference}: holds {len(runs)} runs; give one: {choices}")
+    if condition not in named:
+        raise UsageError(f"{reference}: no run '{condition}'; there are {', '.join(named)}")
+    return named[condition]
+
+
+def _name(reference: str, run: Imported) -> str:
+    """Of the folder, so of the report: the file's name, with the condition."""
+    path, condition = _file(reference)
+    assert path is not None
+    name = path.name
+    for suffix in (".gz", ".zst", ".jsonl", ".json", ".csv", ".parquet", ".txt", ".log"):
+        name = name.removesuffix(suffix)
+    return (f"{name}-{condition}" if condition else name) or "log"
+
+
+def _categories(runs: Sequence[Imported]) -> dict[str, tuple[str | None, str | None]]:
+    """Data set and category by prompt id, where a file states them."""
+    return {r.prompt_id: (r.dataset, r.category) for run in runs for r in run.responses if r.dataset is not None}
+
+
+def _with_categories(run: Imported, known: dict[str, tuple[str | None, str | None]]) -> Imported:
+    if all(r.dataset is not None or r.prompt_id not in known for r in run.responses):
+        return run
+    responses = [
+        replace(r, dataset=known[r.prompt_id][0], category=known[r.prompt_id][1])
+        if r.dataset is None and r.prompt_id in known
+        else r
+        for r in run.responses
+    ]
+    return replace(run, responses=responses, notes=[*run.notes, "data sets taken from the other file, by prompt id"])
