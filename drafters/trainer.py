@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from drafters.blocks import Blocks, DataHash, make_blocks, sample_anchors
-from drafters.checkpoint import load_training_state, save_training_state
+from drafters.checkpoint import load_drafter, load_training_state, save_training_state
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus import Corpus, CorpusExample
 from drafters.head import Head
@@ -25,6 +25,7 @@ from drafters.keyed import permutation
 from drafters.losses import BlockLoss, Weights, block_loss, step_weights
 from drafters.model import Drafter
 from drafters.target import Target
+from drafters.warm_start import warm_start
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -70,9 +71,12 @@ class Trainer:
 
     def __init__(self, config: RunConfig, drafter_config: DrafterConfig, corpus: Corpus, target: Target, device: str):
         self.config, self.corpus, self.device = config, corpus, torch.device(device)
-        self.drafter = Drafter(drafter_config).initialise(config.seeds.init).to(self.device)
-        self.head = Head(target, drafter_config)
         settings = config.training
+        self.drafter = Drafter(drafter_config).initialise(config.seeds.init)
+        if settings.init_from:
+            warm_start(self.drafter, load_drafter(settings.init_from))
+        self.drafter.to(self.device)
+        self.head = Head(target, drafter_config)
         self.optimizer = torch.optim.AdamW(
             self.drafter.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
         )
