@@ -108,6 +108,13 @@ def against_baseline(baseline: Run, a: Run, b: Run, protocol: str = "generate") 
     )
 
 
+def has_times_alone(run: Run) -> bool:
+    """Whether the run has times of prompts, but no verification step of any."""
+    if run.has("acceptance") or not (run.has("timings") and run.has("prompts")):
+        return False
+    return not pc.any(pc.greater(run.read("prompts", ["steps"])["steps"], 0)).as_py()
+
+
 def speed_alone(a: Run, b: Run, protocol: str = "generate") -> tuple[SpeedUp, ...]:
     """B's speed over A's in each convention, for logs that hold times alone; empty without common timed prompts."""
     timed = [frame for run in (a, b) if (frame := _speeds(run, protocol, "draft")) is not None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from analysis.baseline import AgainstBaseline
+from collections.abc import Sequence
+
+from analysis.baseline import AgainstBaseline, SpeedUp
 from analysis.comparison import Comparison
 from analysis.markdown import table
-from analysis.wording import counted, number, percent
+from analysis.wording import counted, number, one_line, percent
 
 _SHOWN = 10
 _WEIGHS = {
@@ -22,10 +24,7 @@ def baseline_table(c: Comparison) -> str | None:
     rows = []
     for convention, weighs in _WEIGHS.items():
         found = [s for s in c.baseline.speedups if s.convention == convention]
-        cells = [
-            number(s.estimate) + ("" if s.lo is None or s.hi is None else f" ({s.lo:.3f} to {s.hi:.3f})") for s in found
-        ]
-        rows.append((convention, weighs, *cells))
+        rows.append((convention, weighs, *map(_times, found)))
     headers = ["convention", "what it weighs", "A over baseline", "B over baseline", "B's speed-up over A's"]
     return table(headers, rows, numeric=3)
 
@@ -47,8 +46,8 @@ def notes(c: Comparison) -> list[str]:
         ratio = {s.what: s.estimate for s in c.baseline.speedups if s.convention == "ratio of means"}
         told.append(
             f"Spec-Bench's own script takes the ratio of means ({number(ratio['A'])} and {number(ratio['B'])} here) "
-            "but gives other numbers for the same files: it counts a method's tokens by new_tokens and the baseline's by "
-            "tokenising its text anew, less one, so its two sides use different counters. Here both sides use "
+            "but gives other numbers for the same files: it counts a method's tokens by new_tokens and the baseline's "
+            "by tokenising its text anew, less one, so its two sides use different counters. Here both sides use "
             "new_tokens, as the engine counted them."
         )
     return told
@@ -80,13 +79,30 @@ def output_lines(c: Comparison) -> list[str]:
     return told
 
 
+def speed_lines(found: Sequence[SpeedUp], label_a: str, label_b: str) -> list[str]:
+    """What logs of times alone say: B's speed over A's, and nothing about acceptance."""
+    told = [
+        f"A is {one_line(label_a)}, B is {one_line(label_b)}; neither log has verification steps: only speed is told."
+    ]
+    if not found:
+        return [*told, "They have no timed prompt in common."]
+    for s in found:
+        told.append(f"B is {_times(s)} times as fast as A, {s.convention} ({_WEIGHS[s.convention]}).")
+    n, clusters = found[0].n_prompts, found[0].n_clusters
+    return [*told, f"95% intervals over {counted(n, 'prompt')}{f' in {clusters:,} clusters' if clusters < n else ''}."]
+
+
+def _times(s: SpeedUp) -> str:
+    return number(s.estimate) + ("" if s.lo is None or s.hi is None else f" ({s.lo:.3f} to {s.hi:.3f})")
+
+
 def summary(baseline: AgainstBaseline) -> list[str]:
     """Speed-ups, a line per convention, for a terminal."""
     told = []
     for convention in _WEIGHS:
         found = {s.what: s for s in baseline.speedups if s.convention == convention}
         if found:
-            values = [f"{number(s.estimate)} ({s.lo or 0:.3f} to {s.hi or 0:.3f})" for s in found.values()]
+            values = list(map(_times, found.values()))
             told.append(
                 f"speed-up over {baseline.label}, {convention}: A {values[0]}, B {values[1]}; B's over A's {values[2]}"
             )

@@ -19,9 +19,11 @@ from rich.table import Table
 from analysis import aggregate, baseline_sections, wording
 from analysis.aggregate import compare_totals, has_totals_alone
 from analysis.answers import answers, headline
+from analysis.baseline import has_times_alone, speed_alone
 from analysis.comparison import Comparison, compare_runs
 from analysis.errors import Parser, UsageError, run_command
 from analysis.importers.direct import open_references
+from analysis.markdown import escape
 from analysis.report import default_reports, folder_name, write_report
 from analysis.rules import Rule, exit_code, judge, parse_rule
 from analysis.runlog import Run, write_atomic
@@ -66,8 +68,8 @@ def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> i
     """Compare the runs of the arguments; log files are imported into ``folder``."""
     references = [args.run_a, args.run_b, *([args.baseline] if args.baseline else [])]
     a, b, *baseline = open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete)
-    if any(map(has_totals_alone, (a, b))):
-        return _totals(a, b, args)
+    if any(map(has_totals_alone, (a, b))) or all(map(has_times_alone, (a, b))):
+        return _without_steps(a, b, args)
     comparison = compare_runs(
         a,
         b,
@@ -94,18 +96,23 @@ def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> i
     return exit_code(judgements)
 
 
-def _totals(a: Run, b: Run, args: argparse.Namespace) -> int:
-    """Totals beside each other, with what they cannot say; a rule on them cannot be judged."""
+def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
+    """Totals, or times alone, beside each other, with what they cannot say; a rule on them cannot be judged."""
     if args.fail_if or args.baseline:
-        raise UsageError("totals without rows per prompt allow neither --fail-if nor --baseline")
-    found = compare_totals(a, b)
+        raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
+    if any(map(has_totals_alone, (a, b))):
+        totals = compare_totals(a, b)
+        lines, text = aggregate.lines(totals), aggregate.report(totals)
+    else:
+        lines = baseline_sections.speed_lines(speed_alone(a, b), a.label, b.label)
+        text = f"# {escape(b.label)} against {escape(a.label)}, speed only\n\n" + "\n\n".join(map(escape, lines)) + "\n"
     report = (args.out or default_reports() / f"{a.name}-vs-{b.name}") / "report.md"
     try:
-        write_atomic(report, aggregate.report(found))
+        write_atomic(report, text)
     except OSError as error:
         raise UsageError(f"cannot write {report}: {error.strerror}; choose another folder") from error
     console = terminal()
-    for line in aggregate.lines(found):
+    for line in lines:
         console.print(line, soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
     return 0

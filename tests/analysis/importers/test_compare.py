@@ -1,0 +1,181 @@
+"""Log files compared directly: with a baseline, with totals alone, with times alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import aggregate
+from analysis.aggregate import compare_totals, totals_of
+from analysis.baseline import against_baseline, speed_alone
+from analysis.compare import main
+from analysis.errors import UsageError, run_command
+from analysis.importers.direct import open_references
+from analysis.load import load
+from analysis.pair import pair
+from analysis.texts import cautions_of, loops
+from tests.analysis.importers import logs
+from tests.analysis.importers.test_samples import EAGLE, SAMPLES, SPS, VANILLA
+from tests.analysis.runs import prompt, write_run
+
+real = pytest.mark.skipif(not SAMPLES.is_dir(), reason="no ../shared/samples")
+
+
+def speedups(found: object) -> dict[tuple[str, str], float]:
+    return {(s.what, s.convention): s.estimate for s in found.speedups}  # type: ignore[attr-defined]
+
+
+def arms(tmp_path: Path) -> list[Path]:
+    """Three arms over 3 prompts. Tokens are 10, 20, 30; seconds of the baseline 10, 10, 10 (1, 2 and 3 tokens/s), of A
+    5, 5, 5 and of B 5, 4, 2."""
+    paths = []
+    for name, seconds in (("plain", [10, 10, 10]), ("a", [5, 5, 5]), ("b", [5, 4, 2])):
+        rows = []
+        for i, s in enumerate(seconds):
+            steps = [1] * (10 * (i + 1)) if name == "plain" else [5] * (2 * (i + 1))
+            rows.append(
+                logs.answer(i, [steps], seconds=s, texts=[f"same words {i} " + ("x" if name == "b" else "y") * i])
+            )
+        paths.append(logs.write(tmp_path, f"{name}.jsonl", logs.lines(rows)))
+    return paths
+
+
+def test_speed_ups_by_hand(tmp_path: Path) -> None:
+    plain, a, b = open_references([str(p) for p in arms(tmp_path)], tmp_path / "t")
+    found = speedups(against_baseline(plain, a, b))
+    rate = np.array([10, 20, 30]) / np.array([5, 4, 2])
+    assert found["A", "ratio of means"] == found["A", "mean of ratios"] == found["A", "pooled"] == pytest.approx(2)
+    assert found["B", "ratio of means"] == pytest.approx(rate.mean() / 2)
+    assert found["B", "mean of ratios"] == pytest.approx((10 / 5 + 10 / 4 + 10 / 2) / 3)
+    assert found["B", "pooled"] == pytest.approx(30 / 11)
+    for convention in ("ratio of means", "mean of ratios", "pooled"):
+        both = found["B's speed-up", convention]
+        assert both == pytest.approx(found["B", convention] / found["A", convention])
+
+
+def test_outputs_that_differ_from_the_baseline(tmp_path: Path) -> None:
+    plain, a, b = open_references([str(p) for p in arms(tmp_path)], tmp_path / "t")
+    found = against_baseline(plain, a, b)
+    assert (found.outputs["A"].same, found.outputs["B"].same) == (3, 1)  # type: ignore[union-attr]
+    assert found.outputs["B"].turns["position"].tolist() == [3, 3]  # type: ignore[union-attr]
+    assert [c.code for c in found.cautions] == ["baseline-differs"]
+    assert "differs from the baseline's on 2 of 3 prompts; they part at word 3" in found.cautions[0].text
+
+
+@real
+def test_the_published_speed_ups_of_spec_bench(tmp_path: Path) -> None:
+    files = [str(SAMPLES / name) for name in (VANILLA, SPS, EAGLE)]
+    found = against_baseline(*open_references(files, tmp_path))
+    values = {key: round(x, 3) for key, x in speedups(found).items()}
+    expected = {"ratio of means": (1.508, 2.184), "mean of ratios": (1.514, 2.173), "pooled": (1.632, 2.432)}
+    for convention, pair_of in expected.items():
+        assert (values["A", convention], values["B", convention]) == pair_of
+    assert {side: (o.same, o.prompts) for side, o in found.outputs.items() if o} == {"A": (433, 480), "B": (423, 480)}
+
+
+@real
+def test_the_report_names_the_convention_and_why_spec_bench_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sps, eagle, vanilla = (str(SAMPLES / name) for name in (SPS, EAGLE, VANILLA))
+    assert run_command(main, [sps, eagle, "--baseline", vanilla, "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "| ratio of means | mean tokens/s over prompts" in text and "2.184 (2.144 to 2.226)" in text
+    assert "tokenising its text anew, less one" in text and "the same output on 423 of 480 prompts" in text
+    out = capsys.readouterr().out
+    assert "tau, pooled 3.579 against 2.502" in out and "ratio of means: A 1.508" in out
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["baseline"]["speedups"][1]["estimate"] == pytest.approx(2.18446, abs=1e-5)
+
+
+@real
+def test_conditions_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(SAMPLES / "ccdflash" / "gsm8k_raw.jsonl")
+    arguments = [f"{trace}#C4", f"{trace}#C2", "--baseline", f"{trace}#C1", "--out", str(tmp_path)]
+    assert run_command(main, arguments) == 0
+    assert (
+        "4.931" in (tmp_path / "report.md").read_text()
+        and "B: the same output on 15 of 20 prompts" in (tmp_path / "report.md").read_text()
+    )
+
+
+def test_a_file_of_several_runs_wants_a_choice(tmp_path: Path) -> None:
+    trace = str(logs.write(tmp_path, "trace.jsonl"))
+    with pytest.raises(UsageError, match=r"holds 2 runs; give one: .*#C1, .*#C2"):
+        open_references([trace], tmp_path)
+    with pytest.raises(UsageError, match="no run 'C9'; there are C1, C2"):
+        open_references([f"{trace}#C9"], tmp_path)
+
+
+def test_data_sets_come_from_the_file_that_has_them(tmp_path: Path) -> None:
+    """EAGLE writes no category: its prompts have those of the other file."""
+    eagle = [logs.answer(row["question_id"], [[2, 3]] * len(row["choices"][0]["turns"]), category=None, scalar=True)
+             for row in logs.ANSWERS]  # fmt: skip
+    paths = [logs.write(tmp_path, "eagle.jsonl", logs.lines(eagle)), logs.write(tmp_path, "answers.jsonl")]
+    a, b = open_references([str(p) for p in paths], tmp_path / "t")
+    pairs = pair(load(a, "generate"), load(b, "generate"))
+    assert pairs.lost.empty and sorted(set(pairs.frame["dataset"])) == ["mt_bench", "qa", "rag"]
+    assert pairs.frame["tokens_a"].tolist() == [5] * 4
+
+
+def test_totals_say_what_they_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = logs.write(tmp_path, "one.json", json.dumps(logs.VLLM))
+    two = logs.write(tmp_path, "two.txt", logs.prometheus(20, [14, 10, 6]))
+    out = tmp_path / "report"
+    assert run_command(main, [str(one), str(two), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "all requests: tokens per step 2.000 in A, 2.500 in B, +0.500 (+25.0%)." in printed
+    assert "prompts cannot be paired, there is no interval and no test" in printed
+    text = (out / "report.md").read_text()
+    assert "| 1 | 60.0% | 70.0% |" in text and "| 3 | 10.0% | 30.0% |" in text
+    assert run_command(main, [str(one), str(two), "--out", str(out), "--fail-if", "delta<0"]) == 64
+
+
+def test_totals_beside_rows_of_prompts(tmp_path: Path) -> None:
+    """A run with rows is pooled: 30 tokens in 9 steps, overall and by data set."""
+    paths = [logs.write(tmp_path, "answers.jsonl"), logs.write(tmp_path, "vllm.json")]
+    rows, totals = open_references([str(p) for p in paths], tmp_path / "t")
+    assert {t.subset: t.tau for t in totals_of(rows)} == pytest.approx(
+        {"all requests": 30 / 9, "mt_bench": 14 / 4, "qa": 3.0, "rag": 13 / 4}
+    )
+    found = compare_totals(rows, totals)
+    assert found.rows == () or found.rows[0][0] == "all requests"
+
+
+def test_different_means_are_not_taken_for_one(tmp_path: Path) -> None:
+    paths = [logs.write(tmp_path, "specforge_sglang.json"), logs.write(tmp_path, "vllm.json")]
+    found = compare_totals(*open_references([str(p) for p in paths], tmp_path / "t"))
+    assert "different means" in found.notes[0] and "mean of" in aggregate.report(found)
+
+
+@real
+def test_times_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CAST's pairs: no steps, so speed and nothing else; mean of ratios 1.246 [1.216, 1.277] to 0.003."""
+    file = str(SAMPLES / "cast" / "prompt_level.mtbench_excerpt.json")
+    assert run_command(main, [f"{file}#dflash", f"{file}#cast", "--out", str(tmp_path)]) == 0
+    assert "neither log has verification steps" in capsys.readouterr().out
+    runs = open_references([f"{file}#dflash", f"{file}#cast"], tmp_path / "t")
+    (found,) = (s for s in speed_alone(*runs) if s.convention == "mean of ratios")
+    assert (found.estimate, found.lo, found.hi) == pytest.approx((1.246, 1.216, 1.277), abs=0.003)
+
+
+def test_loops_are_measured_and_told(tmp_path: Path) -> None:
+    rows = [prompt(f"p{i}", [1, 1], repetition=0.0) for i in range(9)] + [prompt("loop", [7] * 9, repetition=0.9)]
+    a, b = (load(write_and_open(tmp_path / n, rows), "generate") for n in "ab")
+    pairs = pair(a, b)
+    found = loops(pairs, "a")
+    assert found is not None and (found.outputs, found.known) == (1, 10)
+    assert (found.tau, found.tau_without) == pytest.approx(((9 * 4 + 72) / 27, 2.0))
+    told = cautions_of(pairs, (100.0, 106.0), ("A", "B"))
+    assert [c.code for c in told] == ["loops", "loops", "lengths-differ"]
+    assert "its pooled tau is 4.000, without them 2.000" in told[0].text
+    assert cautions_of(pairs, (100.0, 104.0), ("A", "B"))[2:] == ()
+
+
+def write_and_open(folder: Path, rows: list[dict[str, object]]):  # type: ignore[no-untyped-def]
+    from analysis.runlog import Run
+
+    return Run.open(write_run(folder, rows, protocol="generate", gates=False, history=False))
