@@ -91,7 +91,7 @@ TABLES: dict[str, pa.Schema] = {
         ("int64", "n n_log"),
         ("float64", " ".join(f"{name}_sum {name}_sumsq" for name in GATE_MOMENTS)),
     ),
-    # per (draft layer, target layer) of a layer-wise fusion
+    # per (draft layer, from 0; target layer, indexing hidden_states) of a layer-wise fusion: means over tokens
     "fusion": _schema(
         ("int16", "draft_layer target_layer"),
         ("float32", "weight mean_feature_norm contribution_share"),

@@ -1,8 +1,9 @@
 """Train one arm: ``python -m drafters.train CONFIG [--run DIR] [--set section.field=value]``.
 
 Makes ``runs/<name>/``: corpus (shared by all arms that want the same), training with checkpoints,
-``history.parquet``, final weights in ``checkpoints/final``. The same command again: a finished run says so,
-a stopped one goes on and ends bit-equal to one that was never stopped, other settings are refused.
+``history.parquet``, ``fusion.parquet`` for a layer-wise fusion, final weights in ``checkpoints/final``. The same
+command again: a finished run says so, a stopped one goes on and ends bit-equal to one that was never stopped,
+other settings are refused.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from analysis import manifest as records
 from analysis.errors import DataError, Parser, run_command
 from analysis.manifest import Manifest, settings_hash
 from analysis.runlog import MANIFEST, Run, RunWriter, find_runs_folder, read_manifest, write_atomic
+from drafters import fusion_table
 from drafters.checkpoint import save_drafter, weights_sha256
 from drafters.config import RunConfig, ValidationSettings, complete, load_config
 from drafters.corpus import Corpus, build_corpus
@@ -176,15 +178,19 @@ def _resume(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
 
 def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
     writer.append("history", trainer.history)
+    corpus, drafter = trainer.corpus, trainer.drafter
+    sample = (corpus[i].features for i in range(min(fusion_table.EXAMPLES, len(corpus))))
+    if rows := fusion_table.fusion_rows(drafter.fusion, drafter.config.target_layer_ids, sample):
+        writer.append("fusion", rows)
     final, temporary = checkpoints / FINAL, checkpoints / f".{FINAL}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    save_drafter(trainer.drafter, temporary)
+    save_drafter(drafter, temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     manifest = writer.manifest
     assert manifest.training is not None and manifest.drafter is not None
-    manifest.drafter.checkpoint_sha256 = weights_sha256(trainer.drafter)
+    manifest.drafter.checkpoint_sha256 = weights_sha256(drafter)
     manifest.training.steps, manifest.training.data_hash = trainer.step, trainer.hash.state
     manifest.training.status = "complete"
     writer.commit()
