@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from analysis import wording
 from analysis.comparison import Comparison
+from analysis.controls import Control
 from analysis.estimate import Estimate
 from analysis.exploration import roles_in_words
-from analysis.facts import ArmSummary
 from analysis.inference import FEWEST
 from analysis.sensitivity import POWER, clusters_needed
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
@@ -80,20 +82,34 @@ def _where(c: Comparison) -> str:
 
 
 def _why(c: Comparison) -> str:
-    if not (moving(c.a) or moving(c.b)):
+    if not any(arm.gates is not None and arm.gates.moving for arm in (c.a, c.b)) and not c.controls:
         return ""
-    return (
-        "This comparison cannot tell: it wants the gate frozen at its mean, the gate shuffled over tokens, and an arm "
-        "trained with a static gate, each on the same prompts."
-    )
+    if not c.controls:
+        return (
+            "This comparison cannot tell: it wants the gate frozen at its mean, the gate shuffled over tokens, and an "
+            "arm trained with a static gate, each on the same prompts (--control)."
+        )
+    told = [
+        f"Against {one_line(control.label)}, B: {control.lost.verdict}, {signed(control.lost.estimate)} "
+        f"({interval(control.lost.lo, control.lost.hi)})"
+        for control in c.controls
+    ]
+    return "; ".join(told) + ". " + _dynamics(c.controls)
 
 
-def moving(arm: ArmSummary) -> bool:
-    """Whether the arm has a gate at all: without one it is logged as 1 everywhere."""
-    if arm.gates is None:
-        return False
-    gate = arm.gates.table.loc[arm.gates.table["quantity"] == "gate", "mean"]
-    return bool((gate != 1).any())
+def _dynamics(controls: Sequence[Control]) -> str:
+    """What the controls say together: frozen overstates, shuffled tests the moments, static is the fair one."""
+    verdicts = {control.kind: control.lost.verdict for control in controls}
+    if verdicts.get("static") is Verdict.B_BETTER:
+        return "A gate that moves beats one that was trained not to: the dynamics matter here."
+    if "static" in verdicts:
+        return "Against an arm trained with a static gate there is no sign that the dynamics matter."
+    if Verdict.B_BETTER in verdicts.values():
+        return (
+            "The trained gate needs its moments, but freezing or shuffling overstates that, since the projection was "
+            "trained with a moving gate: only an arm trained with a static gate can tell."
+        )
+    return "No control is told from B: no sign here that the dynamics matter."
 
 
 def _how_sure(c: Comparison) -> str:

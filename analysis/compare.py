@@ -79,6 +79,7 @@ def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> i
         margin=args.margin,
         hypothesis=args.hypothesis,
         datasets=args.dataset,
+        controls=args.control,
         earlier=args.earlier,
         min_coverage=args.min_coverage,
         strict=args.strict,
@@ -136,6 +137,7 @@ def _parser() -> Parser:
     parser.add_argument("--margin", type=float, metavar="TOKENS", help="a difference within it counts as none")
     parser.add_argument("--hypothesis", metavar="TEXT", help="what was expected, for the record")
     parser.add_argument("--dataset", action="append", metavar="NAME", help="only this data set; may be given again")
+    parser.add_argument("--control", nargs="+", default=(), metavar="RUN", help="frozen, shuffled or static gates")
     parser.add_argument("--earlier", nargs="+", default=(), metavar="RUN", help="runs whose explored prompts count too")
     parser.add_argument(
         "--fail-if", action="append", default=[], metavar="RULE", help="such as 'delta<-0.05': exit 1 if it holds"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import exploration, lossless, texts
 from analysis.baseline import AgainstBaseline, against_baseline
+from analysis.controls import Control, compare_controls
 from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.errors import DataError, UsageError
 from analysis.estimate import Estimate, of_pairs
@@ -25,6 +26,7 @@ from analysis.fairness import (
     require_same_target,
 )
 from analysis.families import adjust
+from analysis.gain import GainBySpread, gain_by_spread
 from analysis.gates import Gates, summarise
 from analysis.history import health, load_history
 from analysis.load import Evaluated, load, protocols
@@ -32,6 +34,7 @@ from analysis.lossless import Outputs, outputs
 from analysis.pair import Pairs, pair
 from analysis.positions import positions
 from analysis.published import below_published, published_for
+from analysis.question import headline_of, open_run, pick
 from analysis.runlog import Run
 from analysis.speed import Speed, speed
 from analysis.throughput import Throughput, throughput
@@ -48,7 +51,8 @@ class Comparison:
     ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
     the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
     family adjusted by Holm. ``position_difference``: survival by draft position, B - A. ``published``: rows of others'
-    drafters for the same target. ``cautions`` concern the comparison as a whole; each estimate carries its own.
+    drafters for the same target. ``controls``, ``gain``: what speaks for the dynamics of B's gate. ``cautions``
+    concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
@@ -66,6 +70,8 @@ class Comparison:
     outputs: Outputs
     throughput: Throughput | None
     published: pd.DataFrame
+    controls: tuple[Control, ...]
+    gain: GainBySpread | None
     pairs: Pairs
     fairness: tuple[FairnessRow, ...]
     differences: tuple[ArmDifference, ...]
@@ -122,6 +128,7 @@ def compare_runs(
     margin: float | None = None,
     hypothesis: str | None = None,
     datasets: Sequence[str] | None = None,
+    controls: Sequence[Run | Path | str] = (),
     earlier: Sequence[Run | Path | str] = (),
     baseline: Run | Path | str | None = None,
     min_coverage: float = 0.95,
@@ -133,7 +140,8 @@ def compare_runs(
     A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
     ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
     the first protocol that both runs have. ``margin``: a difference within it counts as none (in the metric's unit).
-    ``datasets``: compare these only. ``earlier``: further runs whose exploratory prompts cannot confirm.
+    ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
+    (:mod:`analysis.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
 
     Raises UsageError for a metric that is not the protocol's, or a margin that is not positive. Raises DataError for
@@ -141,13 +149,15 @@ def compare_runs(
     common prompts, an unknown data set, pairs under ``min_coverage`` of the smaller run; and under ``strict`` also
     for any lost prompt, an unknown target, and unusable gates.
     """
-    a, b, *others = (_open(run, allow_incomplete) for run in (run_a, run_b, *earlier))
+    a, b, *others = (open_run(run, allow_incomplete) for run in (run_a, run_b, *earlier))
+    control_runs = [open_run(run, allow_incomplete) for run in controls]
     if margin is not None and not margin > 0:
         raise UsageError(f"a margin is a positive number of tokens, not {margin}")
-    require_same_target(a, b, strict=strict)
-    protocol, estimand = _headline(a, b, protocol, metric)
+    for run in (a, *control_runs):
+        require_same_target(run, b, strict=strict)
+    protocol, estimand = headline_of(a, b, protocol, metric)
     everything = load(a, protocol), load(b, protocol)
-    first, second = (_pick(evaluated, datasets) for evaluated in everything)
+    first, second = (pick(evaluated, datasets) for evaluated in everything)
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
     overall = of_pairs(pairs.frame, estimand, margin=margin)
     names = sorted({*pairs.frame["dataset"], *pairs.lost["dataset"]})
@@ -164,13 +174,14 @@ def compare_runs(
         margin=margin,
         picked=datasets,
     )
+    third = [pick(load(run, protocol), datasets) for run in control_runs]
     gates_a, gates_b, unusable = _gates(first, second, strict)
     arm_a, arm_b, position_difference = positions(first, second, pairs)
     label_a, label_b = labels(a, b)
     rows, text = compare_arms(a, b, protocol), outputs(first, second, pairs)
     published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
     histories = load_history(a), load_history(b)
-    against = against_baseline(_open(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
+    against = against_baseline(open_run(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
     other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
     in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
     return Comparison(
@@ -189,6 +200,8 @@ def compare_runs(
         outputs=text,
         throughput=throughput(a, b),
         published=published,
+        controls=compare_controls(first, second, third, estimand, min_coverage, strict),
+        gain=gain_by_spread(pairs, gates_a, gates_b),
         pairs=pairs,
         fairness=rows,
         differences=design_differences(a.manifest, b.manifest),
@@ -211,43 +224,6 @@ def compare_runs(
     )
 
 
-def _open(run: Run | Path | str, allow_incomplete: bool) -> Run:
-    return run if isinstance(run, Run) else Run.open(run, allow_incomplete=allow_incomplete)
-
-
-def _headline(a: Run, b: Run, protocol: str | None, metric: str | None) -> tuple[str, Estimand]:
-    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have."""
-    if metric is not None:
-        of_metric = {e.key: (p, e) for p, estimands in HEADLINES.items() for e in estimands}
-        if metric not in of_metric:
-            raise UsageError(f"no metric '{metric}'; there are {', '.join(of_metric)}")
-        if protocol not in (None, of_metric[metric][0]):
-            raise UsageError(f"metric {metric} belongs to protocol {of_metric[metric][0]}, not {protocol}")
-        return of_metric[metric]
-    if protocol is None:
-        in_a, in_b = protocols(a), protocols(b)
-        protocol = next((p for p in HEADLINES if p in in_a & in_b), None)
-        if protocol is None:
-            raise DataError(
-                f"{a.address} and {b.address} were evaluated under no common protocol "
-                f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
-            )
-    return protocol, HEADLINES[protocol][0]
-
-
-def _pick(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:
-    """Only the prompts of these data sets. Raises DataError for one that the run does not have."""
-    if not datasets:
-        return evaluated
-    known = set(evaluated.prompts["dataset"])
-    if unknown := sorted(set(datasets) - known):
-        raise DataError(
-            f"{evaluated.run.address}: no data set {', '.join(unknown)} under protocol '{evaluated.protocol}' "
-            f"(there: {', '.join(sorted(known))})"
-        )
-    return replace(evaluated, prompts=evaluated.prompts[evaluated.prompts["dataset"].isin(datasets)])
-
-
 def _other_protocol(
     a: Run, b: Run, protocol: str, datasets: Sequence[str] | None
 ) -> tuple[tuple[Estimate, ...], tuple[Caution, ...]]:
@@ -255,7 +231,7 @@ def _other_protocol(
     shared = [other for other in HEADLINES if other != protocol and other in protocols(a) & protocols(b)]
     for other in shared:
         try:
-            pairs = pair(*(_pick(load(run, other), datasets) for run in (a, b)), min_coverage=0)
+            pairs = pair(*(pick(load(run, other), datasets) for run in (a, b)), min_coverage=0)
         except DataError as error:
             return (), (caution("other-protocol", protocol=other, reason=error),)
         return (of_pairs(pairs.frame, HEADLINES[other][0]),), ()

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from analysis.answers import moving
 from analysis.comparison import Comparison
 from analysis.figures import ARM_COLOURS, INK, WIDTH, Plot, cut, legend
 from analysis.wording import one_line
@@ -16,7 +15,7 @@ from analysis.wording import one_line
 
 def gate_against_norm(comparison: Comparison) -> Plot | None:
     """Gate against feature norm, single tokens and layer means, for the arm whose gate moves (B if both do)."""
-    arm = next((a for a in (comparison.b, comparison.a) if moving(a)), None)
+    arm = next((a for a in (comparison.b, comparison.a) if a.gates is not None and a.gates.moving), None)
     if arm is None or arm.gates is None:
         return None
     means = arm.gates.table

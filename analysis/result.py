@@ -40,6 +40,8 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "throughput": c.throughput,
         "baseline": c.baseline,
         "published": c.published,
+        "controls": c.controls,
+        "gain": c.gain,
         "pairs": {
             "pairs": len(c.pairs.frame),
             "evaluated_a": c.pairs.evaluated_a,

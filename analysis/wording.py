@@ -82,6 +82,8 @@ METHODS = {
     "exact": "exact percentile bootstrap of the mean; exact sign-flip test",
     "cluster flip": "exact sign-flip test of whole clusters; interval by its inversion",
     "cluster t": "cluster-robust t",
+    "crossed": "t over paired seeds; interval over seeds and prompt clusters, crossed",
+    "crossed, unpaired": "Welch's t over seeds; interval over seeds and prompt clusters, crossed",
     "none": "none",
 }
 
@@ -148,6 +150,8 @@ _CAUTIONS = {
     "different text.",
     "baseline-differs": "The output of {arm} differs from the baseline's on {n} of {total} prompts{where}: greedy and "
     "lossless decoding would give the same, up to near-ties.",
+    "few-seeds": "{n} training seeds per arm are too few for a verdict about training; it takes {least}.",
+    "unpaired-seeds": "The seeds of the arms are not the same, so their runs are taken as independent.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }

@@ -7,12 +7,15 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 
+from analysis.gain import gain_by_spread
 from analysis.gates import Gates, summarise
 from analysis.history import health, load_history
 from analysis.load import load
+from analysis.pair import pair
 from analysis.runlog import Run, RunWriter
-from analysis.schema import GATE_QUANTITIES
+from analysis.schema import GATE_MOMENTS, GATE_QUANTITIES
 from analysis.wording import Caution
 from tests.analysis.runs import LAYERS, prompts_of, write_run
 
@@ -50,7 +53,7 @@ def test_means_are_over_tokens_with_intervals_over_clusters(tmp_path):
 def test_every_layer_role_and_quantity_has_a_row(tmp_path):
     gates = summarise(loaded(tmp_path / "a", prompts_of([1, 2, 3]), fusion="gated"))
     assert isinstance(gates, Gates)
-    assert len(gates.table) == 2 * len(LAYERS) * len(GATE_QUANTITIES)
+    assert len(gates.table) == 2 * len(LAYERS) * len(GATE_MOMENTS)
     shares = gates.table[gates.table["quantity"] == "contribution_share"]
     assert shares.groupby("role")["mean"].sum().tolist() == pytest.approx([1.0, 1.0])
     assert (gates.table["lo"] <= gates.table["mean"]).all()
@@ -73,6 +76,87 @@ def test_nan_in_the_sample_of_tokens_is_a_caution_too(tmp_path):
     writer.append("gates", table.to_dict("list"), part=next(iter(run.manifest.evaluations)))
     writer.commit()
     assert isinstance(summarise(load(Run.open(folder), "prefix")), Caution)
+
+
+def token_moments(folder, values, clusters=None):
+    """A run whose gate log-ratio at layer 2, answer tokens, has exactly these values per prompt."""
+    write_run(folder, prompts_of([1] * len(values), clusters=clusters), fusion="gated", gates=False, history=False)
+    run, writer = Run.open(folder), RunWriter.resume(folder)
+    names = ["eval_id", "protocol", "prompt_id", "turn", "sample", "temperature", "dataset"]
+    keys = run.read("prompts").select(names).to_pylist()
+    zeros = {f"{q}_{kind}": 0.0 for q in GATE_MOMENTS for kind in ("sum", "sumsq")}
+    rows = []
+    for key, x in zip(keys, map(np.asarray, values), strict=True):
+        moments = {"log_ratio_sum": float(x.sum()), "log_ratio_sumsq": float((x**2).sum())}
+        for layer in (2, 28):
+            found = moments if layer == 2 else {}
+            rows.append({**key, "role": "answer", "layer": layer, "n": x.size, "n_log": x.size, **zeros, **found})
+    writer.append("gate_stats", rows)
+    writer.commit()
+    return summarise(load(Run.open(folder), "prefix"))
+
+
+def test_spread_over_tokens_and_its_parts(tmp_path):
+    rng = np.random.default_rng(0)
+    levels = rng.normal(0, 2, 400)
+    values = [level + rng.normal(0, 1, 10) for level in levels]
+    gates = token_moments(tmp_path / "a", values)
+    row = gates.table[(gates.table["quantity"] == "log_ratio") & (gates.table["layer"] == 2)].iloc[0]
+    tokens = np.concatenate(values)
+    assert row["sd"] == pytest.approx(tokens.std())
+    assert row["sd_within"] == pytest.approx(np.sqrt(np.mean([v.var(ddof=1) for v in values])))
+    assert row["sd_between"] == pytest.approx(2, rel=0.1)
+    # the interval of a variance is that of the mean of squared deviations, prompt by prompt
+    per_prompt = np.array([((v - tokens.mean()) ** 2).mean() for v in values])
+    half = 1.966 * per_prompt.std(ddof=1) / 20
+    assert (row["sd_lo"], row["sd_hi"]) == pytest.approx((tokens.var() + np.array([-half, half])) ** 0.5, rel=1e-3)
+
+
+def test_a_gate_that_does_not_move_has_no_spread(tmp_path):
+    still = summarise(loaded(tmp_path / "a", prompts_of([1, 2, 3]), fusion="concat"))
+    assert not still.moving
+    assert still.spread.empty
+    assert (still.table.loc[still.table["quantity"] == "gate", "sd"] == 0).all()
+    assert summarise(loaded(tmp_path / "b", prompts_of([1, 2, 3]), fusion="gated")).moving
+
+
+def test_spread_of_a_prompt_is_within_it(tmp_path):
+    gates = token_moments(tmp_path / "a", [[0.0, 2.0, 4.0], [9.0, 9.0, 9.0], [1.0, 1.0, 4.0]])
+    assert gates.spread["prompt_id"].tolist() == ["p000", "p001", "p002"]
+    assert gates.spread["spread"].tolist() == pytest.approx([2.0, 0.0, 3**0.5])
+
+
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_gain_by_spread_is_a_clustered_regression(tmp_path, side):
+    rng = np.random.default_rng(1)
+    clusters = np.arange(60) % 20
+    scale = rng.gamma(3, 1, 60)
+    gates = token_moments(tmp_path / "g", [s * rng.normal(0, 1, 12) for s in scale], clusters)
+    a, b = (rng.integers(0, 8, 60).tolist() for _ in "ab")
+    pairs = pair(
+        *(
+            loaded(tmp_path / n, prompts_of(x, clusters), gates=False, history=False)
+            for n, x in zip("ab", (a, b), strict=True)
+        )
+    )
+    found = gain_by_spread(pairs, *((gates, None) if side == "A" else (None, gates)))
+    x = gates.spread["spread"].to_numpy()
+    gain = (np.array(b) - a) * (1 if side == "B" else -1)
+    fit = sm.OLS(gain, sm.add_constant((x - x.mean()) / x.std(ddof=1))).fit(
+        cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True
+    )
+    assert found.side == side
+    assert (found.slope, found.p) == pytest.approx((fit.params[1], fit.pvalues[1]))
+    assert (found.lo, found.hi) == pytest.approx(tuple(fit.conf_int()[1]))
+    assert found.correlation == pytest.approx(np.corrcoef(x, gain)[0, 1])
+
+
+def test_gain_by_spread_wants_a_gate_and_spread(tmp_path):
+    evaluated = loaded(tmp_path / "a", prompts_of([1, 2, 3, 4]), gates=False)
+    pairs = pair(evaluated, evaluated)
+    assert gain_by_spread(pairs, None, None) is None
+    constant = token_moments(tmp_path / "b", [[0.0, 1.0]] * 4)
+    assert gain_by_spread(pairs, None, constant) is None
 
 
 # --- history ---------------------------------------------------------------------------------------------------

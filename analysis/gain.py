@@ -1,0 +1,64 @@
+"""Is the gain of a gated arm larger on prompts where its gate moved more? A relation, not an effect.
+
+The slope is of the per-prompt gain on the spread of the gate within the prompt, per standard deviation of the spread,
+with a cluster-robust interval. Nobody assigned prompts their spread: length, kind of prompt and what the target finds
+hard move both. A slope of 0 does not mean that the dynamics do nothing, nor another that they do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from analysis.cluster import partition, without_rounding
+from analysis.exact import SMALLEST_P
+from analysis.gates import Gates
+from analysis.inference import LEVEL
+from analysis.pair import Pairs
+from analysis.schema import PAIR_KEY
+
+
+@dataclass(frozen=True)
+class GainBySpread:
+    """``slope``: tokens of gain, gated arm over the other, per standard deviation of the spread, with interval and p
+    (cluster-robust t); ``correlation``: Pearson's; ``points``: prompt_id, dataset, spread, gain per prompt."""
+
+    side: str
+    slope: float
+    lo: float
+    hi: float
+    p: float
+    correlation: float
+    n_pairs: int
+    n_clusters: int
+    points: pd.DataFrame
+
+
+def gain_by_spread(pairs: Pairs, gates_a: Gates | None, gates_b: Gates | None) -> GainBySpread | None:
+    """For the arm whose gate moves, B if both do; None if neither does, or for want of spread or clusters."""
+    side, gates = ("B", gates_b) if gates_b is not None and len(gates_b.spread) else ("A", gates_a)
+    if gates is None or gates.spread.empty:
+        return None
+    rows = pairs.frame.merge(gates.spread, on=list(PAIR_KEY))
+    gain = (rows["tokens_b"] / rows["steps_b"] - rows["tokens_a"] / rows["steps_a"]).to_numpy()
+    gain = gain if side == "B" else -gain
+    spread = rows["spread"].to_numpy()
+    clusters = partition(rows["cluster_id"])
+    n, count = gain.size, clusters.count
+    if count < 3 or n < 3 or not np.ptp(spread) > 1e-9 or not np.ptp(gain) > 0:
+        return None
+    x, y = (spread - spread.mean()) / spread.std(ddof=1), gain - gain.mean()
+    slope = float(x @ y / (x @ x))
+    scores = clusters.sums(without_rounding(x * (y - slope * x), y))
+    # statsmodels' cluster covariance, with its factor for two coefficients
+    factor = count / (count - 1) * (n - 1) / (n - 2)
+    se = math.sqrt(factor * float(scores @ scores)) / float(x @ x)
+    half = float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * se
+    p = max(2 * float(special.stdtr(count - 1, -abs(slope) / se)), SMALLEST_P) if se > 0 else 1.0
+    points = rows[["prompt_id", "dataset", "spread"]].assign(gain=gain)
+    correlation = slope / float(y.std(ddof=1))
+    return GainBySpread(side, slope, slope - half, slope + half, p, correlation, n, count, points)
