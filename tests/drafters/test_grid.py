@@ -19,8 +19,20 @@ FUSIONS = ("concat", "gated", "layerwise", "layerwise_gated")
 GRID = list(itertools.product(FUSIONS, ("shared", "separate"), ("fixed", "progressive", "dpace")))
 
 
+def count_projected(drafter, monkeypatch):
+    """Tokens of each call that projects context, as they come."""
+    counts, project = [], drafter.project_context
+
+    def counting(features, positions):
+        counts.append(positions.numel())
+        return project(features, positions)
+
+    monkeypatch.setattr(drafter, "project_context", counting)
+    return counts
+
+
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_every_combination_lives_a_whole_life(workplace, fusion):
+def test_every_combination_lives_a_whole_life(workplace, monkeypatch, fusion):
     """Two steps each, on one corpus; the arms of a fusion are evaluated together."""
     combinations = [(kv, weighting) for f, kv, weighting in GRID if f == fusion]
     folders, hashes = [], set()
@@ -51,8 +63,11 @@ def test_every_combination_lives_a_whole_life(workplace, fusion):
         drafter = load_drafter(folder / "checkpoints" / "final")
         assert weights_sha256(drafter) == run.manifest.drafter.checkpoint_sha256
         weights.add(weights_sha256(drafter))
+        projected = count_projected(drafter, monkeypatch)
         found = decode(target, drafter, prompts, max_new_tokens=12).sequences
         assert [s.tokens for s in found] == [s.tokens for s in plain]
+        committed = [len(p) + sum(step.emitted for step in s.steps) for p, s in zip(prompts, found, strict=True)]
+        assert sum(projected) == sum(committed)  # each once, whatever the fusion
     assert len(weights) == len(folders)  # no axis went unread
     backbones = {Run.open(folder).manifest.drafter.init_sha256 for folder in folders}
     assert len(backbones) == 1  # shared weights start equal
