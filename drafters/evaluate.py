@@ -16,11 +16,12 @@ from typing import Any
 
 from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.manifest import Evaluation, settings_hash
-from analysis.runlog import Run, resolve
+from analysis.runlog import Run, read_manifest, resolve
 from drafters.arms import Arm, BlockArm
 from drafters.baseline import NEXT_TOKEN, load_next_token
 from drafters.checkpoint import load_drafter
 from drafters.config import parse
+from drafters.controls import CONTROLS, control_arm, control_run, weights_of
 from drafters.evaluation import Evaluated, Rank, begin, finish
 from drafters.generation import Generate, GenerateSettings
 from drafters.prefix import GATE_SAMPLING, Prefix
@@ -64,8 +65,8 @@ def evaluate(
     Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
     """
     folders = [Path(resolve(reference)) for reference in references]
-    target = Target.load(_common_target(folders), device=device)
-    arms = [_load_arm(folder, target, device) for folder in folders]
+    target = Target.load(common_target(folders), device=device)
+    arms = [load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
     settings: dict[str, Any] = {
         "protocol": "generate" if generate else "prefix",
@@ -135,7 +136,8 @@ def _batches(target: Target, prompts: Sequence[Prompt], size: int) -> list[list[
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-def _common_target(folders: Sequence[Path]) -> str:
+def common_target(folders: Sequence[Path]) -> str:
+    """Reference of the one target that these runs were trained for. Raises DataError if there are several."""
     references: dict[str, str] = {}
     for folder in folders:
         manifest = Run.open(folder, allow_incomplete=True).manifest
@@ -147,26 +149,36 @@ def _common_target(folders: Sequence[Path]) -> str:
     return next(iter(references.values()))
 
 
-def _load_arm(folder: Path, target: Target, device: str) -> Arm:
-    checkpoints = folder / "checkpoints"
+def load_arm(folder: Path, target: Target, device: str) -> Arm:
+    """The trained drafter, the control, or the baseline of a run folder. Raises DataError if it has no weights."""
+    manifest = read_manifest(str(folder))
+    checkpoints = weights_of(folder, manifest)
     if (checkpoints / NEXT_TOKEN).exists():
         return load_next_token(checkpoints / NEXT_TOKEN)
-    if not (checkpoints / FINAL).is_dir():
-        raise DataError(f"{folder}: no weights in {checkpoints / FINAL}; train it, or copy its checkpoints there")
-    return BlockArm(load_drafter(checkpoints / FINAL), target, device)
+    final = checkpoints / FINAL
+    if not final.is_dir():
+        raise DataError(f"{folder}: no weights in {final}; train it, or copy its checkpoints there")
+    drafter = load_drafter(final)
+    if manifest.variant:
+        return control_arm(manifest.variant, drafter, final, target, device)
+    return BlockArm(drafter, target, device)
 
 
 def _held_out(prompts: Sequence[Prompt], folders: Sequence[Path]) -> HeldOut:
     trained = [
         Prompt(prompt_id=row["prompt_id"], dataset="", turns=(), cluster_id=row["cluster_id"])
         for folder in folders
-        for row in json.loads((folder / "checkpoints" / TRAINING_PROMPTS).read_text(encoding="utf-8"))
+        for row in json.loads(_training_prompts(folder).read_text(encoding="utf-8"))
     ]
     overlap = remove_overlap(prompts, trained)
     if not overlap.kept:
         raise DataError("no prompt is left to ask: all of them are training prompts of these runs; try another seed")
     removed = len(overlap.same_prompt) + len(overlap.same_original)
     return HeldOut(overlap.kept, frozenset(p.cluster_id for p in trained), removed)
+
+
+def _training_prompts(folder: Path) -> Path:
+    return weights_of(folder, read_manifest(str(folder))) / TRAINING_PROMPTS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -176,6 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--protocol", choices=["prefix", "generate"], default="prefix")
     parser.add_argument("--prompts", required=True, help="sources, separated by commas: gsm_symbolic/unseen:200,...")
     parser.add_argument("--batch-size", type=int, help="prompts at once (prefix: 32; generate: 1, which is timed)")
+    parser.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
     parser.add_argument("--device", default=default_device())
     group = parser.add_argument_group("generate")
     for name, kind, text in (
@@ -199,9 +212,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     generate = parse(GenerateSettings, given, "command line") if args.protocol == "generate" else None
     if generate and generate.samples > 1 and generate.temperature == 0:
         raise UsageError("--samples wants a --temperature above 0: greedy answers are all the same")
+    if generate and args.gate_control == "shuffled":
+        raise UsageError(
+            "--gate-control shuffled is for --protocol prefix: while decoding, tokens come a few at a time"
+        )
+    runs = (
+        [str(control_run(Path(resolve(r)), args.gate_control)) for r in args.runs] if args.gate_control else args.runs
+    )
     sources = [parse_source(text) for text in args.prompts.split(",")]
     size = args.batch_size or (1 if generate else 32)
-    print(*evaluate(args.runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
+    print(*evaluate(runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
     return 0
 
 

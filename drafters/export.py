@@ -23,6 +23,7 @@ from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.runlog import MANIFEST, read_manifest, resolve, write_atomic
 from drafters.checkpoint import load_drafter, state_tensors
 from drafters.config import DrafterConfig
+from drafters.folding import fold_constants
 from drafters.fusion import GatedFusion
 from drafters.head import Head
 from drafters.model import Drafter
@@ -46,15 +47,8 @@ def fold_gate(drafter: Drafter) -> Drafter:
             "--fold-gate: this gate changes from token to token, and no projection can take its place; "
             "train with gate_input: none, or export it as it is"
         )
-    folded = Drafter(config.model_copy(update={"fusion": "concat"}))
-    weights = dict(drafter.named_parameters())
     shape = len(config.target_layer_ids), config.hidden_size
-    with torch.no_grad():
-        for name, parameter in folded.named_parameters():
-            parameter.copy_(weights[name])
-        gate = fusion.gate(torch.zeros(shape, device=fusion.fc.weight.device))
-        folded.fusion.get_parameter("fc.weight").unflatten(1, shape).mul_(gate[:, None])
-    return folded.eval()
+    return fold_constants(drafter, fusion.gate(torch.zeros(shape, device=fusion.fc.weight.device)).detach())
 
 
 def export(

@@ -42,6 +42,7 @@ def progress(title: str, total: int, start: int = 0) -> Iterator[Tick]:
             return
         last = now
         left = (now - began) / max(1, done - start) * (total - done)
-        console.print(f"{title}: {done}/{total}, {now - began:.0f} s, {left:.0f} s left  {note}", highlight=False)
+        text = f"{title}: {done}/{total}, {now - began:.0f} s, {left:.0f} s left  {note}".rstrip()
+        console.print(text, highlight=False, soft_wrap=True)
 
     yield line

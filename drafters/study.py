@@ -14,6 +14,7 @@ from analysis.report import main as write_reports
 from analysis.runlog import read_manifest
 from drafters.baseline import make_next_token_run
 from drafters.config import PromptList, Settings, load_config, parse, read_yaml
+from drafters.controls import CONTROLS, control_run
 from drafters.evaluate import evaluate
 from drafters.train import default_device, run_folder, train
 
@@ -26,10 +27,12 @@ class StudyEvaluation(Settings):
 
 
 class Study(Settings):
-    """A study file: arm configurations (beside it), the baseline's run name, and the evaluation."""
+    """A study file: arm configurations (beside it), the baseline's run name, runs whose gates are controlled for,
+    and the evaluation."""
 
     arms: tuple[str, ...]
     baseline: str | None = None
+    gate_controls: tuple[str, ...] = ()
     evaluation: StudyEvaluation
 
 
@@ -43,6 +46,8 @@ def run_study(path: Path, device: str) -> list[Path]:
     if study.baseline:
         folders.append(run_folder(study.baseline, None))
         print(make_next_token_run(configs[0], folders[-1], device))
+    for name in study.gate_controls:
+        folders += [control_run(run_folder(name, None), control) for control in CONTROLS]
     settings = study.evaluation
     lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
     print(*lines, sep="\n")

@@ -23,6 +23,7 @@ from analysis.runlog import MANIFEST, Run, RunWriter, find_runs_folder, read_man
 from drafters import fusion_table
 from drafters.checkpoint import save_drafter, weights_sha256
 from drafters.config import RunConfig, ValidationSettings, complete, load_config
+from drafters.controls import save_mean_gate
 from drafters.corpus import Corpus, build_corpus
 from drafters.progress import progress
 from drafters.prompts import Prompt, load_prompts, prompt_set_hash, remove_overlap
@@ -186,6 +187,7 @@ def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_drafter(drafter, temporary)
+    save_mean_gate(drafter.fusion, (corpus[i].features for i in range(len(corpus))), temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     manifest = writer.manifest
