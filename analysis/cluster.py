@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
@@ -45,20 +46,27 @@ class Partition:
 
     def subset(self, rows: NDArray[np.bool_]) -> Partition:
         """The partition of the observations in ``rows``, (n,) booleans."""
-        present, index = np.unique(self.index[rows], return_inverse=True)
-        return Partition(index.astype(np.int64), present.size)
+        if rows.all():
+            return self
+        index, present = self.index[rows], np.zeros(self.count, dtype=bool)
+        present[index] = True
+        renumbered = np.cumsum(present) - 1
+        return Partition(renumbered[index], int(present.sum()))
 
 
 def partition(ids: Iterable[str]) -> Partition:
     """The partition by cluster id. Raises DataError if any id is missing (None, NaN or empty)."""
-    ids = list(ids)
-    missing = sum(not isinstance(i, str) or not i for i in ids)
+    column = ids if isinstance(ids, pd.Series) else pd.Series(list(ids), dtype=object)
+    if isinstance(column.dtype, pd.StringDtype):
+        missing = int((column.isna() | (column == "")).sum())
+    else:
+        missing = sum(not isinstance(i, str) or not i for i in column)
     if missing:
         raise DataError(
-            f"cluster_id is missing for {missing} of {len(ids)} prompts; give each its own if none is known"
+            f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own if none is known"
         )
-    names, index = np.unique(np.array(ids, dtype=object), return_inverse=True)
-    return Partition(index.astype(np.int64), names.size)
+    index, names = pd.factorize(column, sort=True)
+    return Partition(index.astype(np.int64), len(names))
 
 
 @dataclass(frozen=True)
@@ -92,12 +100,17 @@ def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterM
         return ClusterMean(mean, None, None, None, None, 0, None, None)
     residual = without_rounding(x - mean, x)
     sums = without_rounding(clusters.sums(residual), x)
-    se = math.sqrt(count / (count - 1) * float(sums @ sums)) / n
+    se = math.sqrt(count / (count - 1) * _squares(sums)) / n
     half = float(special.stdtrit(count - 1, (1 + level) / 2)) * se
     p = max(2 * float(special.stdtr(count - 1, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
-    independent = float(residual @ residual) / (n - 1) / n
+    independent = _squares(residual) / (n - 1) / n
     design_effect = se**2 / independent if independent > 0 else None
     return ClusterMean(mean, se, mean - half, mean + half, p, count - 1, design_effect, _icc(residual, clusters))
+
+
+def _squares(x: FloatArray) -> float:
+    """Sum of squares, without the threads that a product of vectors may start for it."""
+    return float(np.square(x).sum())
 
 
 def without_rounding(differences: NDArray[Any], scale: FloatArray) -> FloatArray:

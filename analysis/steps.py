@@ -7,7 +7,7 @@ batches come by. So memory follows the number of prompts, not that of steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,21 +57,11 @@ def reduce_steps(run: Run, protocol: str, prompts: pd.DataFrame) -> Steps:
     Tokens of a step are 1 + accepted under ``prefix``, emitted under ``generate``. Raises DataError for parts that do
     not conform to the schema.
     """
-    if not run.has("acceptance"):
-        raise DataError(f"{run.address}: the run has no acceptance.parquet")
-    exact, others = _parts(run)
-    with closing(_connect(run)) as db:
+    with step_sources(run) as (db, sources):
         db.register("keys", pa.Table.from_pandas(prompts[list(KEY)], preserve_index=False))
         db.execute(
             f"create temp table prompts as select {', '.join(KEY)}, (row_number() over ())::int - 1 row from keys"
         )
-        sources: list[str] = []
-        if exact:
-            db.execute(f"create temp view exact as select * from read_parquet({_quoted(run, exact)})")
-            sources.append("exact")
-        for number, path in enumerate(others):
-            db.register(f"part{number}", run.read_part("acceptance", path))
-            sources.append(f"part{number}")
         widths = [_width(db, source, protocol) for source in sources]
         counts = _Counter(len(prompts), min(max(widths, default=0), MOST_SLOTS))
         orphans: set[str] = set()
@@ -80,6 +70,26 @@ def reduce_steps(run: Run, protocol: str, prompts: pd.DataFrame) -> Steps:
                 counts.add(batch)
             orphans |= _orphans(db, source, protocol) if counts.lost else set()
     return counts.finish(orphans)
+
+
+@contextmanager
+def step_sources(run: Run) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+    """A DuckDB connection with the run's steps, and the views that hold them together; nothing is read yet.
+
+    Raises DataError if the run has none, and for parts that do not conform to the schema.
+    """
+    if not run.has("acceptance"):
+        raise DataError(f"{run.address}: the run has no acceptance.parquet")
+    exact, others = _parts(run)
+    with closing(_connect(run)) as db:
+        sources: list[str] = []
+        if exact:
+            db.execute(f"create temp view exact as select * from read_parquet({_quoted(run, exact)})")
+            sources.append("exact")
+        for number, path in enumerate(others):
+            db.register(f"part{number}", run.read_part("acceptance", path))
+            sources.append(f"part{number}")
+        yield db, sources
 
 
 def _connect(run: Run) -> duckdb.DuckDBPyConnection:
@@ -152,54 +162,82 @@ def _orphans(db: duckdb.DuckDBPyConnection, source: str, protocol: str) -> set[s
 
 
 class _Counter:
-    """Adds up batches of steps. A histogram over slots holds what its cumulative sums give in the end."""
+    """Adds up batches of steps. Histograms over slots hold what their cumulative sums give in the end.
+
+    Most steps have all slots at risk: one histogram of their accepted counts tells all that is asked of them.
+    """
 
     def __init__(self, prompts: int, width: int):
-        self.prompts, self.width, self.lost = prompts, width, 0
+        self.width, self.lost = width, 0
         self.steps, self.counted, self.tokens = (np.zeros(prompts, np.int64) for _ in range(3))
-        # by the largest k: at risk, survived, reached; by k: missed for lack of vocabulary. Column 0 is for none.
-        self.histograms = [np.zeros((prompts, width + 1), np.uint32) for _ in range(4)]
+        # steps with all slots at risk by accepted; others by the largest k that was at risk, survived, reached; and
+        # all by the k that was missed for lack of vocabulary. Column 0 is for none.
+        self.full, self.at_risk, self.survived, self.reached, self.missed = (
+            np.zeros((prompts, width + 1), np.uint32) for _ in range(5)
+        )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        row = batch["row"].fill_null(-1).to_numpy(zero_copy_only=False)
-        known = row >= 0
-        if not known.all():
-            self.lost += int((~known).sum())
-            batch = batch.filter(pa.array(known))
-            row = row[known]
-        if not row.size:
+        if batch["row"].null_count:
+            self.lost += batch["row"].null_count
+            batch = batch.filter(batch["row"].is_valid())
+        if not batch.num_rows:
             return
+        row = batch["row"].to_numpy().astype(np.intp)
         # steps of a prompt mostly stand together, so a batch has few prompts, in a narrow range
         first, last = int(row.min()), int(row.max()) + 1
-        row = row - first
-        tokens, has = _filled(batch["tokens"], 0), batch["tokens"].is_valid().to_numpy(zero_copy_only=False)
-        self.steps[first:last] += np.bincount(row, minlength=last - first)
-        self.counted[first:last] += np.bincount(row, has, last - first).astype(np.int64)
-        self.tokens[first:last] += np.bincount(row, tokens, last - first).astype(np.int64)
+        row -= first
+        where, size = slice(first, last), last - first
+        steps = np.bincount(row, minlength=size)
+        self.steps[where] += steps
+        tokens = batch["tokens"]
+        if tokens.null_count:
+            has = tokens.is_valid().to_numpy(zero_copy_only=False)
+            self.counted[where] += np.bincount(row[has], minlength=size)
+        else:
+            self.counted[where] += steps
+        # sums of doubles are exact here: far below 2^53
+        self.tokens[where] += np.bincount(row, _filled(tokens, 0), size).astype(np.int64)
         if self.width:
-            self._slots(batch, row, slice(first, last))
+            self._slots(batch, row, where)
 
-    def _slots(self, batch: pa.RecordBatch, row: NDArray[np.int64], where: slice) -> None:
-        width = self.width
-        eligible = np.minimum(_filled(batch["eligible"], 0), width)
-        accepted = _filled(batch["accepted"], -1)
-        vocabulary = batch["vocabulary"].fill_null(False).to_numpy(zero_copy_only=False)
-        survived = np.minimum(eligible, np.maximum(accepted, 0))
-        reached = np.minimum(eligible, accepted + 1)
-        missed = np.where(vocabulary & (accepted >= 0) & (accepted < eligible), accepted + 1, 0)
-        base = row * (width + 1)
-        size = (where.stop - where.start) * (width + 1)
-        for histogram, largest in zip(self.histograms, (eligible, survived, reached, missed), strict=True):
-            added = np.bincount(base + np.maximum(largest, 0), minlength=size)
-            histogram[where] += added.reshape(-1, width + 1).astype(np.uint32)
+    def _slots(self, batch: pa.RecordBatch, row: NDArray[np.intp], where: slice) -> None:
+        eligible, accepted = _filled(batch["eligible"], 0), _filled(batch["accepted"], -1)
+        vocabulary = batch["vocabulary"]
+        if vocabulary.true_count:
+            missed = vocabulary.fill_null(False).to_numpy(zero_copy_only=False)
+            missed &= (accepted >= 0) & (accepted < np.minimum(eligible, self.width))
+            self._count(self.missed, where, row[missed], accepted[missed] + 1)
+        full = (eligible >= self.width) & (accepted >= 0)
+        if full.all():
+            self._count(self.full, where, row, np.minimum(accepted, self.width))
+            return
+        self._count(self.full, where, row[full], np.minimum(accepted[full], self.width))
+        row, accepted = row[~full], accepted[~full]
+        eligible = np.minimum(eligible[~full], self.width)
+        self._count(self.at_risk, where, row, eligible)
+        self._count(self.survived, where, row, np.minimum(eligible, np.maximum(accepted, 0)))
+        self._count(self.reached, where, row, np.minimum(eligible, accepted + 1))
+
+    def _count(self, histogram: Counts, where: slice, row: NDArray[np.intp], column: NDArray[Any]) -> None:
+        place = row * (self.width + 1)
+        place += column
+        added = np.bincount(place, minlength=(where.stop - where.start) * (self.width + 1))
+        histogram[where] += added.reshape(-1, self.width + 1).astype(np.uint32)
 
     def finish(self, orphans: set[str]) -> Steps:
+        self.survived += self.full
+        if self.width:
+            self.at_risk[:, -1] += self.full.sum(axis=1, dtype=np.uint32)
+            self.reached[:, 1:] += self.full[:, :-1]
+            self.reached[:, -1] += self.full[:, -1]
         small = np.dtype(np.uint16 if self.steps.max(initial=0) < 2**16 else np.uint32)
-        at_risk, survived, reached = (np.cumsum(h[:, :0:-1], axis=1, dtype=small)[:, ::-1] for h in self.histograms[:3])
-        missed = self.histograms[3][:, 1:].astype(small)
+        at_risk, survived, reached = (
+            np.cumsum(h[:, :0:-1], axis=1, dtype=small)[:, ::-1] for h in (self.at_risk, self.survived, self.reached)
+        )
         few = tuple(sorted(orphans)[:6])
+        missed = self.missed[:, 1:].astype(small)
         return Steps(self.steps, self.counted, self.tokens, at_risk, survived, reached, missed, few, len(orphans))
 
 
-def _filled(column: pa.Array, value: int) -> NDArray[np.int64]:
-    return column.fill_null(value).to_numpy(zero_copy_only=False).astype(np.int64)
+def _filled(column: pa.Array, value: int) -> NDArray[Any]:
+    return (column.fill_null(value) if column.null_count else column).to_numpy(zero_copy_only=False)

@@ -1,0 +1,254 @@
+"""Validate a run or a log file: ``python -m analysis.check RUN_OR_FILE``.
+
+Holds files against the manifest (rows, sha256), tables against their schemas, and counts against the identities that
+they must keep; then says what a comparison with it could claim, and what it could not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from analysis.aggregate import has_totals_alone
+from analysis.cluster import partition
+from analysis.counting import counting_of
+from analysis.errors import DataError, Exit, Parser, run_command
+from analysis.exact import MAX_FLIP_CLUSTERS
+from analysis.importers.direct import open_references
+from analysis.inference import FEWEST
+from analysis.load import Evaluated, listing, load, protocols
+from analysis.runlog import Run
+from analysis.schema import KEY
+from analysis.steps import step_sources
+from analysis.wording import counted, one_line
+
+_SHOWN = 5
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Report:
+    """``faults``: what is wrong; ``can``, ``cannot``: what a comparison with the run could claim, and could not."""
+
+    faults: tuple[str, ...]
+    can: tuple[str, ...]
+    cannot: tuple[str, ...]
+
+
+def check(run: Run) -> Report:
+    """The whole examination of an opened run. Raises nothing for a fault of the run: faults are told."""
+    faults = list(_faults_of_files(run))
+    tables_hold = True
+    for name in run.tables():
+        if fault := _fault_of_table(run, name):
+            faults.append(fault)
+            tables_hold = tables_hold and name not in ("acceptance", "prompts", "timings")
+    can: list[str] = []
+    cannot: list[str] = []
+    if tables_hold:
+        for protocol in sorted(protocols(run)) if run.has("prompts") else ():
+            try:
+                evaluated = load(run, protocol)
+            except DataError as error:
+                faults.append(str(error))
+                continue
+            faults += _broken_identities(evaluated)
+            _claims_of_protocol(evaluated, can, cannot)
+        _claims_of_run(run, can, cannot)
+    return Report(tuple(faults), tuple(can), tuple(cannot))
+
+
+def _faults_of_files(run: Run) -> Iterator[str]:
+    for parts in run.manifest.tables.values():
+        for part in parts:
+            digest = hashlib.sha256()
+            with run.filesystem.open(f"{run.root}/{part.file}", "rb") as file:
+                while piece := file.read(_PIECE):
+                    digest.update(piece)
+            if digest.hexdigest() != part.sha256:
+                yield f"{part.file}: its sha256 is not the manifest's; the file was changed after it was written"
+
+
+def _fault_of_table(run: Run, name: str) -> str | None:
+    try:
+        if name == "acceptance":
+            with step_sources(run):
+                return None
+        for path in run.files(name):
+            run.read_part(name, path)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+#: What must hold of steps, as SQL conditions that no row may meet. ``last``: whether the step is its prompt's last.
+_STEP_RULES = {
+    "accepted more than was drafted": "accepted > drafted",
+    "more slots at risk than were drafted": "eligible > drafted",
+    "accepted more than was at risk": "accepted > eligible",
+    "negative counts": "accepted < 0 or drafted < 0 or eligible < 0 or emitted < 0",
+    "emitted more than accepted + 1": "emitted > accepted + 1",
+    "emitted less than accepted + 1 before the last step": "emitted < accepted + 1 and not last",
+    "an ending that is not known": "ended not in ('mismatch', 'vocabulary', 'block', 'stop', 'length')",
+    "steps not numbered from 0 on, each once": "step != number",
+}
+
+
+def _broken_identities(evaluated: Evaluated) -> Iterator[str]:
+    """Rules that the protocol's steps break, and prompts whose own counts disagree with their steps."""
+    run, protocol = evaluated.run, evaluated.protocol
+    if run.has("acceptance"):
+        key = ", ".join(KEY)
+        with step_sources(run) as (db, sources):
+            every = " union all by name ".join(f"select * from {source}" for source in sources)
+            tests = ", ".join(
+                f"count(*) filter ({rule}), (arg_min(prompt_id, (prompt_id, step)) filter ({rule}))"
+                for rule in _STEP_RULES.values()
+            )
+            found = db.execute(
+                f"""select {tests} from (
+                    select *, row_number() over w - 1 as number, lead(step) over w is null as last
+                    from ({every}) where protocol = ? window w as (partition by {key} order by step))""",
+                [protocol],
+            ).fetchall()[0]
+        for what, count, first in zip(_STEP_RULES, found[::2], found[1::2], strict=True):
+            if count:
+                yield f"{protocol}: {counted(count, 'step')} with {what}; the first: prompt {first}"
+        yield from _disagreements(evaluated)
+
+
+def _disagreements(evaluated: Evaluated) -> Iterator[str]:
+    run, protocol = evaluated.run, evaluated.protocol
+    stated = run.read("prompts", [*KEY, "output_tokens", "steps"]).to_pandas()
+    stated = stated[stated["protocol"] == protocol].drop(columns="protocol")
+    rows = evaluated.prompts.merge(stated, on=[k for k in KEY if k != "protocol"], suffixes=("", "_stated"))
+    rows = rows[rows["problem"].isna()]
+    wrong = rows[rows["steps_stated"].notna() & (rows["steps_stated"] != rows["steps"])]
+    if len(wrong):
+        ids = listing(wrong["prompt_id"])
+        yield f"{protocol}: {counted(len(wrong), 'prompt')} whose steps are not those logged ({ids})"
+    if protocol == "generate":
+        outside = counting_of(run.manifest, protocol).outside
+        wrong = rows[rows["output_tokens"].notna() & (rows["output_tokens"] - outside != rows["tokens"])]
+        if len(wrong):
+            rule = "output_tokens - 1" if outside else "output_tokens"
+            yield (
+                f"{protocol}: {counted(len(wrong), 'prompt')} whose emitted tokens do not sum to {rule} "
+                f"({listing(wrong['prompt_id'])})"
+            )
+
+
+def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str]) -> None:
+    protocol, rows = evaluated.protocol, evaluated.prompts
+    usable = rows[rows["problem"].isna()]
+    n, steps = len(usable), int(usable["steps"].sum())
+    if not n:
+        cannot.append(f"{protocol}: anything about acceptance; no prompt has a verification step with a count")
+        return
+    clusters = partition(usable["cluster_id"]).count
+    tau = f", {usable['tokens'].sum() / steps:.4f} tokens a step" if steps else ""
+    can.append(
+        f"{protocol}: pair {counted(n, 'prompt')} by id with another run's "
+        f"({counted(clusters, 'cluster')}, {counted(steps, 'step')}{tau}), data sets "
+        f"{', '.join(map(one_line, sorted(usable['dataset'].unique())[:_SHOWN]))}"
+    )
+    if lost := len(rows) - n:
+        cannot.append(f"{protocol}: use {counted(lost, 'prompt')} ({', '.join(sorted(set(rows['problem'].dropna())))})")
+    if clusters < FEWEST:
+        cannot.append(f"{protocol}: find any difference significant; that takes {FEWEST} clusters at least")
+    elif clusters <= MAX_FLIP_CLUSTERS:
+        cannot.append(
+            f"{protocol}: rest on many clusters; under {MAX_FLIP_CLUSTERS + 1} intervals are wide or approximate"
+        )
+    if evaluated.counts.at_risk.any():
+        can.append(f"{protocol}: tell acceptance by draft position")
+    else:
+        cannot.append(f"{protocol}: tell acceptance by draft position; which slots were at risk is not logged")
+    can.append(f"{protocol}: know how it counts: {counting_of(evaluated.run.manifest, protocol)}")
+
+
+def _claims_of_run(run: Run, can: list[str], cannot: list[str]) -> None:
+    m = run.manifest
+    if has_totals_alone(run):
+        can.append("set its totals beside another's")
+        cannot.append("pair prompts, or give an interval or a test over prompts: there are totals alone")
+    if m.status != "complete":
+        cannot.append(f"count as finished: its status is {m.status}")
+    target = m.target
+    if target is None:
+        cannot.append("make sure that both arms had one target: it is not known")
+    elif target.sha256 is None:
+        cannot.append(f"make sure that the target's weights were the same; only its name is known ({target.id})")
+    else:
+        can.append(f"make sure that both arms had one target ({target.id})")
+    if m.training is None:
+        cannot.append("tell whether the arms were trained alike: no training is recorded")
+    else:
+        can.append("hold the training of the arms against each other (data, order, steps, seeds)")
+        cannot.append("speak about another training seed: the run is one training")
+    _claims_of_timings(run, can, cannot)
+    if run.has("prompts"):
+        prompts = run.read("prompts", ["output_hash", "matches_baseline", "repetition"])
+        if prompts["output_hash"].null_count < len(prompts):
+            can.append("tell on how many prompts outputs are the same as another run's")
+        else:
+            cannot.append("compare outputs: neither text nor hashes are logged")
+        if prompts["matches_baseline"].null_count == len(prompts):
+            cannot.append("say that decoding was lossless without a baseline run (--baseline)")
+        if prompts["repetition"].null_count == len(prompts):
+            cannot.append("tell whether loops inflate acceptance: repetition is not logged")
+
+
+def _claims_of_timings(run: Run, can: list[str], cannot: list[str]) -> None:
+    if not run.has("timings"):
+        cannot.append("say anything about speed: no time is logged" if not run.has("throughput") else "time prompts")
+        return
+    modes = set(run.read("timings", ["mode"])["mode"].unique().to_pylist())
+    if {"plain", "draft"} <= modes:
+        can.append("give speed-ups over plain decoding of its own")
+    else:
+        can.append("compare speed with another run's; speed-ups want a baseline run (--baseline)")
+
+
+def _of_reference(reference: str, folder: Path) -> Run:
+    return open_references([reference], folder, allow_incomplete=True)[0]
+
+
+def lines(run: Run, found: Report) -> list[str]:
+    """The examination as lines."""
+    tables = ", ".join(f"{name} {_rows(run, name):,}" for name in run.tables())
+    told = [f"{run.name}: {one_line(run.label)}, by {one_line(run.manifest.created_by)}; rows: {tables or 'none'}"]
+    told += [f"note: {caveat}" for caveat in run.manifest.caveats]
+    told += [f"fault: {fault}" for fault in found.faults] or ["no fault found"]
+    told += [f"a comparison could {claim}" for claim in found.can]
+    return [*told, *(f"a comparison could not {claim}" for claim in found.cannot)]
+
+
+def _rows(run: Run, name: str) -> int:
+    total = 0
+    for path in run.files(name):
+        with run.filesystem.open(path, "rb") as file:
+            total += pq.ParquetFile(file).metadata.num_rows
+    return total
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description. Exit 65 if there is a fault."""
+    parser = Parser(prog="python -m analysis.check", description="Validate a run or a log file.")
+    parser.add_argument("run", metavar="RUN_OR_FILE")
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        run = _of_reference(args.run, Path(folder))
+        found = check(run)
+        for line in lines(run, found):
+            print(one_line(line))
+    return Exit.DATA if found.faults else Exit.OK
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))
