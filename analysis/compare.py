@@ -1,4 +1,8 @@
-"""Compare two runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
+"""Compare runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
+
+    RUN_A RUN_B                    two runs
+    RUN_A RUN_B RUN_C ...          several arms, each against the first
+    A1 A2 ... --vs B1 B2 ...       several trainings of two arms
 
 A run may be a log file of another tool (``FILE``, or ``FILE#CONDITION`` of a file with several). Prints a summary and
 writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code judges: 0 the rule passed,
@@ -12,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -24,10 +29,17 @@ from analysis.comparison import Comparison, compare_runs
 from analysis.errors import Parser, UsageError, run_command
 from analysis.importers.direct import open_references
 from analysis.markdown import escape
-from analysis.report import default_reports, folder_name, write_report
+from analysis.matrix import compare_many
+from analysis.report import default_reports
 from analysis.rules import Rule, exit_code, judge, parse_rule
 from analysis.runlog import Run, write_atomic
 from analysis.sections import cautions
+from analysis.seed_study import compare_seeds
+from analysis.study_sections import matrix_headline, pair_folder, seeds_cautions, seeds_headline, seeds_meaning
+from analysis.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
+
+#: Options that a comparison of seeds does not take.
+_OF_PAIRS = ("margin", "hypothesis", "dataset", "control", "earlier")
 
 
 def summarise(comparison: Comparison, console: Console) -> None:
@@ -60,13 +72,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 <= args.min_coverage <= 1:
         raise UsageError(f"--min-coverage is a share from 0 to 1, not {args.min_coverage}")
     rules = [parse_rule(text) for text in args.fail_if]
+    if args.vs or len(args.runs) > 2:
+        return _study(args)
+    if len(args.runs) < 2:
+        raise UsageError("one run is nothing to compare with; name two, or more")
     with tempfile.TemporaryDirectory() as folder:
         return _compare(args, rules, Path(folder))
 
 
 def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> int:
     """Compare the runs of the arguments; log files are imported into ``folder``."""
-    references = [args.run_a, args.run_b, *([args.baseline] if args.baseline else [])]
+    references = [*args.runs, *([args.baseline] if args.baseline else [])]
     a, b, *baseline = open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete)
     if any(map(has_totals_alone, (a, b))) or all(map(has_times_alone, (a, b))):
         return _without_steps(a, b, args)
@@ -86,7 +102,7 @@ def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> i
         allow_incomplete=args.allow_incomplete,
     )
     judgements = [judge(rule, comparison) for rule in rules]
-    report = write_report(comparison, args.out or default_reports() / folder_name(comparison))
+    report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
     console = terminal()
     summarise(comparison, console)
     for line in baseline_sections.summary(comparison.baseline) if comparison.baseline else ():
@@ -95,6 +111,30 @@ def _compare(args: argparse.Namespace, rules: Sequence[Rule], folder: Path) -> i
         console.print(judgement.sentence, soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
     return exit_code(judgements)
+
+
+def _study(args: argparse.Namespace) -> int:
+    """Several arms, or several seeds per arm."""
+    if args.fail_if or args.baseline:
+        raise UsageError("--fail-if and --baseline judge two runs; compare them in pairs")
+    console = terminal()
+    options: dict[str, Any] = {"protocol": args.protocol, "metric": args.metric, "min_coverage": args.min_coverage}
+    options |= {"strict": args.strict, "allow_incomplete": args.allow_incomplete}
+    if args.vs:
+        if refused := [name for name in _OF_PAIRS if getattr(args, name)]:
+            raise UsageError(f"--{refused[0]} is not for --vs; several seeds are compared on all their prompts")
+        seeds = compare_seeds(args.runs, args.vs, **options)
+        report = write_seeds(seeds, args.out or default_reports() / seeds_folder(seeds))
+        lines = [seeds_headline(seeds), seeds_meaning(seeds), *(f"caution: {text}" for text in seeds_cautions(seeds))]
+    else:
+        asked = {"margin": args.margin, "hypothesis": args.hypothesis, "datasets": args.dataset}
+        matrix = compare_many(args.runs, controls=args.control, earlier=args.earlier, **asked, **options)
+        report = write_matrix(matrix, args.out or default_reports() / matrix_folder(matrix))
+        lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
+    for line in lines:
+        console.print(wording.one_line(line), soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
+    return 0
 
 
 def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
@@ -127,9 +167,9 @@ def terminal() -> Console:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m analysis.compare", description="Compare two runs over the prompts that both have.")
-    parser.add_argument("run_a", metavar="RUN_A", help="run folder, fsspec address, name under runs/, or log file")
-    parser.add_argument("run_b", metavar="RUN_B")
+    parser = Parser(prog="python -m analysis.compare", description="Compare runs over the prompts that they share.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
+    parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
     parser.add_argument("--baseline", metavar="RUN", help="plain decoding of the same prompts, for speed-ups over it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)")
     parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")

@@ -25,10 +25,11 @@ class Estimate:
     """A paired difference, B - A, with what it rests on. None is: not defined.
 
     ``subset``: the data set it is about, None for all. ``lo``, ``hi``: interval at ``level``. ``p``: two-sided;
-    ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one).
-    ``n_zero``: pairs without a difference. ``se``, ``design_effect``, ``icc``: of the cluster-robust mean, whatever
-    the method. ``mde``: the true difference that a test like this one finds with probability 0.8, at 0.05 over the
-    size of the family. ``equivalence``: if a margin was given and the data allow the tests.
+    ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
+    pairs without a difference. ``se``, its degrees of freedom ``df``, ``design_effect``, ``icc``: of the
+    cluster-robust mean, whatever the method. ``mde``: the true difference that a test like this one finds with
+    probability 0.8, at 0.05 over the size of the family. ``equivalence``: if a margin was given and the data allow
+    the tests.
     """
 
     estimand: Estimand
@@ -47,6 +48,7 @@ class Estimate:
     n_clusters: int
     n_zero: int
     se: float | None
+    df: float
     design_effect: float | None
     icc: float | None
     mde: float | None
@@ -93,7 +95,7 @@ def conclude(
         estimate,
         p_adjusted=p_adjusted,
         family_size=family_size,
-        mde=detectable(estimate.se, estimate.n_clusters - 1, alpha=alpha, least_p=least),
+        mde=detectable(estimate.se, estimate.df, alpha=alpha, least_p=least),
         equivalence=equivalence,
     )
     verdict, told = _verdict(estimate)
@@ -101,11 +103,13 @@ def conclude(
     return replace(estimate, verdict=verdict, cautions=(*kept, *told))
 
 
-_OF_THE_VERDICT = ("p-without-interval", "interval-without-p", "inside-margin")
+_OF_THE_VERDICT = ("p-without-interval", "seeds-without-prompts", "interval-without-p", "inside-margin")
 
 
 def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     """The word, and what there is to say about it."""
+    if any(c.code == "few-seeds" for c in e.cautions):
+        return Verdict.INCONCLUSIVE, ()
     equivalent = e.equivalence is not None and e.equivalence.shown
     if e.n_pairs > 1 and e.n_zero == e.n_pairs:
         return (Verdict.EQUIVALENT if equivalent else Verdict.IDENTICAL), ()
@@ -118,7 +122,8 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     if rejects and excludes:
         return (Verdict.B_BETTER if e.lo is not None and e.lo > 0 else Verdict.A_BETTER), ()
     if rejects and e.lo is not None:
-        return Verdict.INCONCLUSIVE, (caution("p-without-interval", p=p),)
+        code = "seeds-without-prompts" if e.method.startswith("crossed") else "p-without-interval"
+        return Verdict.INCONCLUSIVE, (caution(code, p=p),)
     if excludes:
         adjusted = f" after Holm over {e.family_size}" if e.family_size > 1 else ""
         return Verdict.INCONCLUSIVE, (caution("interval-without-p", p=p, adjusted=adjusted),)
@@ -145,6 +150,7 @@ def of_values(
             **dict.fromkeys(nothing),
             level=LEVEL,
             family_size=0,
+            df=0,
             n_pairs=0,
             n_clusters=0,
             n_zero=0,
@@ -173,6 +179,7 @@ def of_values(
             n_clusters=clusters.count,
             n_zero=ties,
             se=robust.se,
+            df=robust.df,
             design_effect=robust.design_effect,
             icc=robust.icc,
             mde=None,

@@ -15,10 +15,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from analysis.facts import ArmSummary
-from analysis.wording import one_line
+from analysis.wording import Verdict, one_line
 
 #: One colour per arm in every figure (Okabe and Ito's palette, told apart by colour-blind readers too).
 ARM_COLOURS = {"A": "#0072B2", "B": "#D55E00"}
+VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_COLOURS["A"]}
 INK, MUTED, GRID = "#222222", "#777777", "#DDDDDD"
 WIDTH = 7.2  # inches: at 150 dpi 1080 pixels, a README column at double density
 

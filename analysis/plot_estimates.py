@@ -10,10 +10,8 @@ from matplotlib.figure import Figure
 from analysis import wording
 from analysis.comparison import Comparison
 from analysis.estimate import Estimate
-from analysis.figures import ARM_COLOURS, INK, MUTED, WIDTH, Plot, cut
-from analysis.wording import Verdict, one_line, signed
-
-_VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_COLOURS["A"]}
+from analysis.figures import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut
+from analysis.wording import one_line, signed
 
 
 def paired_differences(comparison: Comparison) -> Plot:
@@ -98,7 +96,7 @@ def _packed(d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw_interval(axes: Axes, at: float, estimate: Estimate, *, vertical: bool = False) -> None:
-    colour = _VERDICT_COLOURS.get(estimate.verdict, INK)
+    colour = VERDICT_COLOURS.get(estimate.verdict, INK)
     if estimate.estimate is None:
         return
     along, across = [estimate.estimate], [at]

@@ -43,7 +43,7 @@ def tabulate(comparison: Comparison, effect: float, power: float) -> Table:
             spread = (e.se**2 * e.n_pairs / (e.design_effect or 1)) ** 0.5
             wanted = needed(e, effect, power)
         counts = ["—", "—"] if wanted is None else [f"{count:,}" for count in wanted]
-        mde = detectable(e.se, e.n_clusters - 1, power=power)
+        mde = detectable(e.se, e.df, power=power)
         cells = [number(spread, 3), number(e.design_effect, 2), number(mde, 3), *counts]
         table.add_row(wording.one_line(name), f"{e.n_pairs:,}", f"{e.n_clusters:,}", *cells)
     return table

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis import baseline_sections, gate_sections, sections, speed_sections
+from analysis import baseline_sections, gate_sections, sections, speed_sections, study_sections
 from analysis.answers import answers, headline
 from analysis.comparison import Comparison
 from analysis.figures import Plot
 from analysis.markdown import escape, fill
+from analysis.matrix import Matrix
+from analysis.seed_study import SeedComparison
 
 
 def report(
@@ -29,6 +31,20 @@ def report(
         answers=answers(c),
         plots={plot.name: plot for plot in plots},
     )
+
+
+def matrix(found: Matrix, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None) -> str:
+    """The report.md of several arms."""
+    title = title or f"{len(found.comparisons)} arms against {found.comparisons[0].a.label}"
+    return fill("matrix.md.j2", m=found, s=study_sections, title=title, question=question, plots=plots)
+
+
+def seeds(
+    found: SeedComparison, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None
+) -> str:
+    """The report.md of several trainings per arm."""
+    title = title or f"{found.label_b} against {found.label_a}, over training seeds"
+    return fill("seeds.md.j2", c=found, s=study_sections, title=title, question=question, plots=plots)
 
 
 def summary(comparison: Comparison) -> str:

@@ -1,11 +1,14 @@
-"""Reports on disk: one folder per comparison, and ``python -m analysis.report`` for all that a plan lists.
+"""All the reports that a plan lists: ``python -m analysis.report``.
 
 The plan, ``reports/plan.yaml``:
 
     comparisons:
       - {a: study-dflash, b: study-dynadflash, name: title, question: what it is to answer}
+      - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
+      - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
-``name`` and ``question`` are optional. Each entry becomes ``<folder of the plan>/<A>-vs-<B>/``.
+``name``, ``question``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as for
+``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
 """
 
 from __future__ import annotations
@@ -13,57 +16,42 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from analysis import figures, plots, render
-from analysis.comparison import Comparison, compare_runs
+from analysis.comparison import compare_runs
 from analysis.errors import DataError, Parser, UsageError, run_command
-from analysis.result import to_json
-from analysis.runlog import MANIFEST, find_runs_folder, read_manifest, resolve, write_atomic
-
-LOST = "lost-pairs.csv"
-
-
-def write_report(
-    comparison: Comparison, folder: Path, *, title: str | None = None, question: str | None = None
-) -> Path:
-    """Write ``report.md``, ``result.json`` and the figures with their CSV files; returns the path of report.md.
-
-    The report is written last. Figures that an earlier report had and this one has not are removed; files of other
-    names are left alone. Raises UsageError if the folder cannot be written.
-    """
-    drawn = plots.draw_all(comparison)
-    files: dict[str, bytes | str] = {}
-    for plot in drawn:
-        files[f"figures/{plot.name}.png"] = figures.png(plot.figure)
-        files[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
-        files[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
-    if len(comparison.pairs.lost):
-        files[LOST] = figures.csv(comparison.pairs.lost)
-    files["result.json"] = to_json(comparison, title=title, question=question)
-    files["report.md"] = render.report(comparison, drawn, title=title, question=question)
-    ours = [LOST, *(f"figures/{name}.{kind}" for name in plots.NAMES for kind in ("png", "svg", "csv"))]
-    try:
-        for name, data in files.items():
-            write_atomic(folder / name, data)
-        for name in set(ours) - set(files):
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder") from error
-    return folder / "report.md"
+from analysis.matrix import compare_many
+from analysis.runlog import MANIFEST, find_runs_folder, read_manifest, resolve
+from analysis.seed_study import compare_seeds
+from analysis.study_sections import pair_folder
+from analysis.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
 
 
 class PlanEntry(BaseModel):
-    """One comparison of the plan."""
+    """One report of the plan."""
 
     model_config = ConfigDict(extra="forbid")
 
-    a: str
-    b: str
+    a: str | list[str]
+    b: str | list[str]
+    controls: list[str] = []
+    metric: str | None = None
+    margin: float | None = None
+    hypothesis: str | None = None
     name: str | None = None
     question: str | None = None
+
+    @property
+    def runs(self) -> list[str]:
+        """Every run that it wants."""
+        return [*_list(self.a), *_list(self.b), *self.controls]
+
+
+def _list(runs: str | list[str]) -> list[str]:
+    return [runs] if isinstance(runs, str) else runs
 
 
 class Plan(BaseModel):
@@ -104,11 +92,6 @@ def default_reports() -> Path:
     return Path(os.path.relpath(root / "reports"))
 
 
-def folder_name(comparison: Comparison) -> str:
-    """``<A>-vs-<B>``, of the runs' folder names."""
-    return f"{comparison.a.name}-vs-{comparison.b.name}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the reports that the plan lists; name what was left out."""
     parser = Parser(prog="python -m analysis.report", description="Write the reports that a plan lists.")
@@ -121,8 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcome = _write(entry, path.parent)
         except DataError as error:
             outcome = f"left out: {error}"
-            failures.append(f"{entry.a} vs {entry.b}: {error}")
-        print(f"[{number}/{len(plan.comparisons)}] {entry.a} vs {entry.b}: {outcome}", flush=True)
+            failures.append(f"{_title(entry)}: {error}")
+        print(f"[{number}/{len(plan.comparisons)}] {_title(entry)}: {outcome}", flush=True)
     if unlisted := _unlisted(plan):
         print(f"not in the plan, left out: {', '.join(unlisted)}")
     if failures:
@@ -130,21 +113,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _title(entry: PlanEntry) -> str:
+    return f"{', '.join(_list(entry.a))} vs {', '.join(_list(entry.b))}"
+
+
 def _write(entry: PlanEntry, reports: Path) -> str:
-    """Write one comparison of the plan, unless a run of it is unfinished; what to tell the user."""
-    for run in (entry.a, entry.b):
+    """Write one report of the plan, unless a run of it is unfinished; what to tell the user."""
+    for run in entry.runs:
         status = read_manifest(resolve(run)).status
         if status != "complete":
             return f"left out: {run} is {status}, not complete"
-    comparison = compare_runs(entry.a, entry.b)
-    report = write_report(comparison, reports / folder_name(comparison), title=entry.name, question=entry.question)
-    return f"{comparison.overall.verdict}; {report}"
+    options: dict[str, Any] = {"title": entry.name, "question": entry.question}
+    if isinstance(entry.a, list):
+        study = compare_seeds(entry.a, _list(entry.b), metric=entry.metric)
+        return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / seeds_folder(study), **options)}"
+    asked: dict[str, Any] = {"metric": entry.metric, "margin": entry.margin, "hypothesis": entry.hypothesis}
+    if isinstance(entry.b, list):
+        matrix = compare_many([entry.a, *entry.b], controls=entry.controls, **asked)
+        verdicts = ", ".join(e.verdict for e in matrix.overall)
+        return f"{verdicts}; {write_matrix(matrix, reports / matrix_folder(matrix), **options)}"
+    comparison = compare_runs(entry.a, entry.b, controls=entry.controls, **asked)
+    return f"{comparison.overall.verdict}; {write_report(comparison, reports / pair_folder(comparison), **options)}"
 
 
 def _unlisted(plan: Plan) -> list[str]:
     """Runs of the nearest ``runs/`` folder that the plan does not compare."""
     runs = find_runs_folder()
-    listed = {Path(run).name for entry in plan.comparisons for run in (entry.a, entry.b)}
+    listed = {Path(run).name for entry in plan.comparisons for run in entry.runs}
     return sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}") if p.parent.name not in listed) if runs else []
 
 

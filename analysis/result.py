@@ -12,6 +12,8 @@ import pandas as pd
 
 from analysis.comparison import Comparison
 from analysis.facts import ArmSummary
+from analysis.matrix import Matrix
+from analysis.seed_study import SeedComparison
 from analysis.wording import Estimand
 
 RESULT_VERSION = 1
@@ -21,9 +23,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
     """Strict JSON (null for what is not defined), floats to 12 significant digits."""
     c = comparison
     result = {
-        "result_version": RESULT_VERSION,
-        "title": title,
-        "question": question,
+        "kind": "comparison",
         "protocol": c.protocol,
         "declaration": c.declaration,
         "estimands": [dataclasses.asdict(e.estimand) for e in (c.overall, *c.others)],
@@ -53,7 +53,30 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "differences": c.differences,
         "cautions": c.cautions,
     }
-    return json.dumps(plain(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _dump(result, title, question)
+
+
+def matrix_json(matrix: Matrix, *, title: str | None = None, question: str | None = None) -> str:
+    """Several arms against the first; each comparison's own result.json lies in its folder."""
+    arms = [
+        {"name": c.b.name, "label": c.b.label, "overall": overall, "by_dataset": each}
+        for c, overall, each in zip(matrix.comparisons, matrix.overall, matrix.by_dataset, strict=True)
+    ]
+    first = matrix.comparisons[0].a
+    result = {"kind": "matrix", "first": {"name": first.name, "label": first.label}, "arms": arms}
+    return _dump(result, title, question)
+
+
+def seeds_json(study: SeedComparison, *, title: str | None = None, question: str | None = None) -> str:
+    """Several trainings per arm."""
+    return _dump(
+        {"kind": "seeds", **{f.name: getattr(study, f.name) for f in dataclasses.fields(study)}}, title, question
+    )
+
+
+def _dump(result: Mapping[str, Any], title: str | None, question: str | None) -> str:
+    whole = {"result_version": RESULT_VERSION, "title": title, "question": question, **result}
+    return json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _arm(arm: ArmSummary) -> dict[str, Any]:

@@ -109,6 +109,8 @@ _CAUTIONS = {
     "error is 0, which gives no interval.",
     "p-without-interval": "p = {p} but the interval holds 0: the test asks for symmetry about 0, the interval for the "
     "mean, and they disagree.",
+    "seeds-without-prompts": "Over seeds p = {p}, but the interval over seeds and prompts holds 0: on these prompts "
+    "another training would show it again, on other prompts it may not.",
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "
     "beforehand, so it counts as none.",

@@ -213,6 +213,21 @@ def test_failed_trials_are_shown_and_count_nowhere(tmp_path):
     assert "| failed | died |" in throughput_tables(again)[1]
 
 
+def test_speed_and_trials_have_figures(tmp_path):
+    rows = [timing("p000", mode, s, 9) for mode, s in (("plain", 4.0), ("draft", 2.0))]
+    trials = [
+        {"trial": i, "block": i, "arm": "x", "status": "ok", "concurrency": c, "tokens_per_s": 50.0 + i}
+        for c in (1, 8)
+        for i in range(3)
+    ]
+    prompts = prompts_of([[1, 2]])
+    run = write_run(tmp_path / "x", prompts, protocol="generate", gates=False, timings=rows, trials=trials)
+    figures = {plot.name: plot.data for plot in compare_runs(run, run).figures()}
+    assert {"speed", "throughput"} <= set(figures)
+    assert figures["speed"]["times"].tolist() == [2.0] * 4
+    assert len(figures["throughput"]) == 12
+
+
 def test_one_block_and_no_trials(tmp_path):
     found = served(tmp_path, [100.0], [110.0]).throughput.ratios[0]
     assert (found.estimate, found.lo, found.verdict) == (pytest.approx(1.1), None, None)

@@ -1,0 +1,90 @@
+"""Reports on disk: a folder with ``report.md``, ``result.json``, and each figure as PNG and SVG with its CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from analysis import figures, plots, render
+from analysis.comparison import Comparison
+from analysis.errors import UsageError
+from analysis.figures import Plot
+from analysis.matrix import Matrix
+from analysis.plot_study import MATRIX, SEEDS
+from analysis.result import matrix_json, seeds_json, to_json
+from analysis.runlog import write_atomic
+from analysis.seed_study import SeedComparison
+from analysis.study_sections import pair_folder
+
+LOST = "lost-pairs.csv"
+_KINDS = ("png", "svg", "csv")
+
+
+def write_report(
+    comparison: Comparison, folder: Path, *, title: str | None = None, question: str | None = None
+) -> Path:
+    """Write the report of a comparison; returns the path of report.md, which is written last.
+
+    Figures that an earlier report had and this one has not are removed; files of other names are left alone. Raises
+    UsageError if the folder cannot be written.
+    """
+    drawn = plots.draw_all(comparison)
+    files: dict[str, bytes | str] = {}
+    if len(comparison.pairs.lost):
+        files[LOST] = figures.csv(comparison.pairs.lost)
+    files["result.json"] = to_json(comparison, title=title, question=question)
+    text = render.report(comparison, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, (LOST, *_names(plots.NAMES)))
+
+
+def write_matrix(matrix: Matrix, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of several arms, and each comparison's own in a folder inside."""
+    for comparison in matrix.comparisons:
+        write_report(comparison, folder / pair_folder(comparison))
+    drawn = matrix.figures()
+    files = {"result.json": matrix_json(matrix, title=title, question=question)}
+    text = render.matrix(matrix, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, _names((MATRIX,)))
+
+
+def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of several trainings per arm."""
+    drawn = study.figures()
+    files = {"result.json": seeds_json(study, title=title, question=question)}
+    text = render.seeds(study, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, _names((SEEDS,)))
+
+
+def matrix_folder(matrix: Matrix) -> str:
+    """``<A>-vs-<B>-and-<C>``, of the runs' folder names."""
+    return f"{matrix.comparisons[0].a.name}-vs-" + "-and-".join(c.b.name for c in matrix.comparisons)
+
+
+def seeds_folder(study: SeedComparison) -> str:
+    """``<A>-x5-vs-<B>-x5``, of the folder names of the first runs."""
+    return f"{study.runs_a[0]}-x{len(study.runs_a)}-vs-{study.runs_b[0]}-x{len(study.runs_b)}"
+
+
+def _names(stems: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"figures/{stem}.{kind}" for stem in stems for kind in _KINDS)
+
+
+def _write(
+    folder: Path, drawn: Sequence[Plot], files: Mapping[str, bytes | str], text: str, ours: Sequence[str]
+) -> Path:
+    """Write figures, then ``files``, then the report; remove those of ``ours`` that are stale."""
+    everything: dict[str, bytes | str] = {}
+    for plot in drawn:
+        everything[f"figures/{plot.name}.png"] = figures.png(plot.figure)
+        everything[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
+        everything[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
+    everything |= files
+    everything["report.md"] = text
+    try:
+        for name, data in everything.items():
+            write_atomic(folder / name, data)
+        for name in set(ours) - set(everything):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder") from error
+    return folder / "report.md"
