@@ -225,8 +225,8 @@ def lines(run: Run, found: Report) -> list[str]:
     told = [f"{run.name}: {one_line(run.label)}, by {one_line(run.manifest.created_by)}; rows: {tables or 'none'}"]
     told += [f"note: {caveat}" for caveat in run.manifest.caveats]
     told += [f"fault: {fault}" for fault in found.faults] or ["no fault found"]
-    told += [f"a comparison could {claim}" for claim in found.can]
-    return [*told, *(f"a comparison could not {claim}" for claim in found.cannot)]
+    told += [f"a comparison could, {claim}" for claim in found.can]
+    return [*told, *(f"a comparison could not, {claim}" for claim in found.cannot)]
 
 
 def _rows(run: Run, name: str) -> int:

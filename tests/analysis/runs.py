@@ -225,7 +225,7 @@ def _row(key: Mapping[str, Any], p: Mapping[str, Any]) -> dict[str, Any]:
         "study_role": p.get("study_role"),
         "seen": p.get("seen"),
         "prompt_tokens": 20,
-        "output_tokens": sum(values) + len(values),
+        "output_tokens": sum(values) + len(values) + (key["protocol"] == "generate"),
         "steps": len(p["accepted"]),
         "finish_reason": "length",
         "output_hash": p.get("output_hash"),

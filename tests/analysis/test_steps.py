@@ -172,7 +172,7 @@ def test_very_long_drafts_have_no_column_each(tmp_path: Path, monkeypatch: pytes
 
 def test_a_log_without_steps_states_its_counts(tmp_path: Path) -> None:
     """tokens = output_tokens less the prefill token, unless the log has it inside its steps."""
-    for prefill, expected in (("outside", [11, 1]), ("inside", [12, 2])):
+    for prefill, expected in (("outside", [12, 2]), ("inside", [13, 3])):
         folder = write_run(
             tmp_path / prefill,
             [prompt("a", [2, 0, 7]), prompt("b", [1])],

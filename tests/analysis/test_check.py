@@ -1,0 +1,94 @@
+"""The check finds what is broken, and says what a comparison could and could not claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from analysis.check import check, main
+from analysis.errors import run_command
+from analysis.runlog import Run
+from tests.analysis.importers import logs
+from tests.analysis.runs import prompt, prompts_of, study, write_run
+from tests.analysis.test_steps import PROMPTS, rewrite
+
+
+@pytest.mark.parametrize("protocol", ["prefix", "generate"])
+def test_a_sound_run_has_no_fault(tmp_path: Path, protocol: str) -> None:
+    for folder in study(tmp_path, protocol=protocol):
+        assert check(Run.open(folder)).faults == ()
+
+
+def faults(folder: Path, column: str, values: list[Any]) -> tuple[str, ...]:
+    def change(table: pa.Table) -> pa.Table:
+        index = table.column_names.index(column)
+        return table.set_column(index, column, pa.array(values, table.schema.field(column).type))
+
+    rewrite(folder, change)
+    return check(Run.open(folder)).faults
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what"),
+    [
+        ("accepted", [2, 8, 7, 1], "1 step with accepted more than was drafted; the first: prompt a"),
+        ("eligible", [7, 7, 8, 7], "1 step with more slots at risk than were drafted"),
+        ("eligible", [1, 7, 7, 7], "1 step with accepted more than was at risk"),
+        ("emitted", [4, 1, 8, 2], "1 step with emitted more than accepted + 1"),
+        ("emitted", [2, 1, 8, 2], "1 step with emitted less than accepted + 1 before the last step"),
+        ("step", [0, 1, 3, 0], "1 step with steps not numbered from 0 on, each once"),
+        ("ended", ["mismatch", "boredom", "block", "mismatch"], "1 step with an ending that is not known"),
+        ("accepted", [2, -1, 7, 1], "1 step with negative counts"),
+    ],
+)
+def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], what: str) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    assert any(f"generate: {what}" in fault for fault in faults(folder, column, values))
+
+
+def test_a_cut_last_step_is_no_fault(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    assert not any("emitted less" in fault for fault in faults(folder, "emitted", [3, 1, 5, 2]))
+
+
+def test_prompts_and_steps_must_agree(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+
+    def change(table: pa.Table) -> pa.Table:
+        return table.set_column(table.column_names.index("steps"), "steps", pa.array([3, 2], pa.int32()))
+
+    rewrite(folder, change, "prompts")
+    assert "generate: 1 prompt whose steps are not those logged (b)" in check(Run.open(folder)).faults
+
+
+def test_a_file_that_was_changed_is_found_by_its_hash(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", prompts_of([1, 2]))
+    manifest = folder / "run.json"
+    run = Run.open(folder)
+    digest = run.manifest.tables["prompts"][0].sha256
+    manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
+    assert any("sha256 is not the manifest's" in fault for fault in check(Run.open(folder)).faults)
+
+
+def test_what_can_be_claimed_and_what_cannot(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [prompt(f"p{i}", 3, cluster_id=f"c{i % 2}") for i in range(8)], gates=False)
+    found = check(Run.open(folder))
+    assert any("8 prompts by id" in claim and "2 clusters" in claim for claim in found.can)
+    assert any("find any difference significant" in claim for claim in found.cannot)
+    assert any("another training seed" in claim for claim in found.cannot)
+    assert any("say anything about speed" in claim for claim in found.cannot)
+
+
+def test_the_command_takes_a_run_or_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(main, [str(logs.write(tmp_path, "answers.jsonl"))]) == 0
+    out = capsys.readouterr().out
+    assert "no fault found" in out and "pair 4 prompts" in out and "the prefill token in the steps" in out
+    assert run_command(main, [str(logs.write(tmp_path, "vllm.json"))]) == 0
+    assert "there are totals alone" in capsys.readouterr().out
+    broken = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    faults(broken, "accepted", [2, 8, 7, 1])
+    assert run_command(main, [str(broken)]) == 65
+    assert run_command(main, [str(tmp_path / "absent")]) == 65
