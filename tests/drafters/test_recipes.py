@@ -21,12 +21,11 @@ def test_an_arm_is_named_as_its_file(path):
 
 def test_arms_of_the_study_differ_in_drafter_and_loss_alone():
     arms = [load_config(RECIPES / name) for name in STUDY["arms"]]
-    assert [arm.label for arm in arms] == ["DFlash", "DynaDFlash", "DFlare"]
     shared = [arm.model_dump(exclude={"name", "label", "drafter", "loss"}) for arm in arms]
-    assert shared[0] == shared[1] == shared[2]
+    assert "DFlare" in {arm.label for arm in arms} and all(other == shared[0] for other in shared)
     axes = {"fusion", "gate_activation", "gate_input", "fusion_init", "fusion_norm", "kv", "kv_norm"}
     shapes = [arm.drafter.model_dump(exclude=axes) for arm in arms]
-    assert shapes[0] == shapes[1] == shapes[2]
+    assert all(other == shapes[0] for other in shapes)
 
 
 def test_the_plan_reports_runs_that_the_study_makes():
