@@ -22,10 +22,10 @@ study: $(VENV)/.train ## train and evaluate the arms of the study from nothing, 
 	$(PY) -m drafters.study drafters/recipes/study.yaml
 
 test: $(VENV)/.test ## run the tests
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.test ## run the minutes-long tests too
-	$(PY) -m pytest -m "slow or not slow"
+	$(PY) -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 lint: $(VENV)/.test ## ruff and mypy
 	$(PY) -m ruff check .
