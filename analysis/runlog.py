@@ -83,6 +83,20 @@ def rows_to_table(name: str, rows: Sequence[Mapping[str, Any]] | Mapping[str, An
     return conform(pa.Table.from_arrays(arrays, schema=schema), name, f"new rows of {name}")
 
 
+def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Encodings by kind: measured floats hardly ever repeat, and their bytes compress by a third better apart."""
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    others = [f.name for f in schema if not pa.types.is_floating(f.type) and not pa.types.is_nested(f.type)]
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=others,
+        use_byte_stream_split=floats,
+    )
+
+
 def sha256_of(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
     with path.open("rb") as file:
@@ -133,7 +147,7 @@ class RunWriter:
                 final = final / f"{part}.parquet"
             final.parent.mkdir(parents=True, exist_ok=True)
             temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-            writer = pq.ParquetWriter(temporary, TABLES[name], compression="zstd", compression_level=9)
+            writer = _parquet_writer(temporary, TABLES[name])
             self._open[name, part] = (writer, temporary, final)
         self._open[name, part][0].write_table(table)
 
