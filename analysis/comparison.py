@@ -165,6 +165,7 @@ def compare_runs(
     by_dataset = dict(zip(names, adjusted, strict=True))
     balanced = balanced_mean(pairs.frame, estimand)
     further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
+    in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
     declaration = declare(
         pairs,
         (a, b, *others),
@@ -172,7 +173,7 @@ def compare_runs(
         metric=estimand,
         metric_declared=metric is not None,
         margin=margin,
-        picked=datasets,
+        picked=datasets if datasets and len(set(datasets)) < in_all else None,
     )
     third = [pick(load(run, protocol), datasets) for run in control_runs]
     gates_a, gates_b, unusable = _gates(first, second, strict)
@@ -183,7 +184,6 @@ def compare_runs(
     histories = load_history(a), load_history(b)
     against = against_baseline(open_run(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
     other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
-    in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
     return Comparison(
         a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
         b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),

@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import matplotlib.style
 import pandas as pd
@@ -57,8 +57,11 @@ class Plot:
 
     name: str
     caption: str
-    figure: Figure
-    data: pd.DataFrame
+    figure: Figure = field(repr=False)
+    data: pd.DataFrame = field(repr=False)
+
+    def _repr_png_(self) -> bytes:
+        return png(self.figure, dpi=90)  # a notebook keeps its pictures
 
 
 @contextmanager
@@ -78,12 +81,12 @@ def settle(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 150) -> bytes:
     """PNG bytes, without the writer's version."""
     buffer = io.BytesIO()
     with house_style():
         FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 

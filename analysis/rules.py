@@ -14,7 +14,9 @@ from analysis.comparison import Comparison
 from analysis.errors import Exit, UsageError
 from analysis.wording import number, one_line
 
-_RULE = re.compile(r"^\s*(?P<what>[a-z_]+)\s*(?:\[(?P<dataset>.*)\])?\s*(?P<sign><|>)\s*(?P<bound>[-+]?[0-9.]+)\s*$")
+_RULE = re.compile(
+    r"\s*(?P<what>[a-z_]+)\s*(?:\[(?P<dataset>.*)\])?\s*(?P<sign><|>)\s*(?P<bound>[-+]?[0-9.]+)\s*", re.DOTALL
+)
 _WHAT = "delta (the headline's difference, B - A), a metric's key, or speedup (B over A, times)"
 
 
@@ -46,7 +48,7 @@ class Judgement:
 
 def parse_rule(text: str) -> Rule:
     """Raises UsageError for anything but ``WHAT[DATASET]<NUMBER`` or ``>``; ``[DATASET]`` is optional."""
-    match = _RULE.match(text)
+    match = _RULE.fullmatch(text)
     try:
         if match is None:
             raise ValueError

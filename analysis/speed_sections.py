@@ -109,6 +109,17 @@ def lossless_table(c: Comparison) -> str | None:
     return table(headers, rows, numeric=5)
 
 
+def unstable_baseline(c: Comparison) -> str | None:
+    """Prompts on which plain decoding itself gave two outputs: no arm can match a target that does not."""
+    counts = {
+        arm.side: [d.get("baseline_differs") for e in arm.manifest.evaluations.values() if e.protocol == c.protocol
+                   for d in e.datasets.values()]
+        for arm in (c.a, c.b)
+    }  # fmt: skip
+    told = [f"{n} prompts of {side}" for side, found in counts.items() if (n := sum(x or 0 for x in found))]
+    return f"Plain decoding repeated differs from itself on {', '.join(told)}." if told else None
+
+
 def mismatches(c: Comparison) -> list[str]:
     """The first outputs that differ from plain decoding."""
     told = []

@@ -111,23 +111,55 @@ def test_same_bytes_in_another_process_without_torch_display_or_utf8(tmp_path):
     assert b"\r" not in files[0][Path("report.md")]
 
 
-def test_names_survive_everywhere(compare, tmp_path):
-    name = "_a|b`c\n$x$ *עברית* <b>&amp; [z](y) \\"
-    rows = [*prompts_of([1, 2, 3, 4, 5, 6, 7], dataset=name), prompt("id|`\n", None, dataset=name)]
-    a = write_run(tmp_path / "a", rows, change=lambda m: setattr(m, "label", "_$A|"), **BARE)
-    b = write_run(tmp_path / "b", rows, change=lambda m: setattr(m, "label", "[bold]B"), **BARE)
-    code, out, err, result = compare(a, b, "--min-coverage", "0")
-    assert (code, err) == (Exit.OK, "")
-    assert list(result["by_dataset"]) == [name]
-    assert "[bold]B (B)" in out
-    report = (tmp_path / "reports/a-vs-b/report.md").read_text(encoding="utf-8")
+HOSTILE = "_a|b`c\n$x$ *עברית* <b>&amp; [z](y) \\"
+ESCAPED = r"\_a\|b\`c \$x\$ \*עברית\* \<b\>\&amp; \[z\](y) \\"
+
+
+def tables_are_whole(report):
     tables = [block.splitlines() for block in report.split("\n\n") if block.startswith("|")]
     assert tables
     for table in tables:
         bars = {line.replace("\\|", "").count("|") for line in table}
         assert len(bars) == 1, table
-    escaped = r"\_a\|b\`c \$x\$ \*עברית\* \<b\>\&amp; \[z\](y) \\"
-    assert sum(f"| {escaped} |" in line for line in report.splitlines()) >= 2
+
+
+def test_names_survive_everywhere(compare, tmp_path):
+    rows = [*prompts_of([1, 2, 3, 4, 5, 6, 7], dataset=HOSTILE), prompt("id|`\n", None, dataset=HOSTILE)]
+    rows += [prompt(f"q{i}", i % 5, dataset="\u202e_other|") for i in range(8)]
+    a = write_run(tmp_path / "a", rows, change=lambda m: setattr(m, "label", "_$A|"))
+    b = write_run(tmp_path / "b", rows, fusion="gated", change=lambda m: setattr(m, "label", "[bold]B"))
+    call = ("--min-coverage", "0", "--margin", "0.5", "--control", a, "--fail-if", f"delta[{HOSTILE}]<-5")
+    code, out, err, result = compare(a, b, *call)
+    assert (code, err) == (Exit.OK, "")
+    assert set(result["by_dataset"]) == {HOSTILE, "\u202e_other|"}
+    assert "[bold]B (B)" in out
+    assert "\u202e" not in out
+    report = (tmp_path / "reports/a-vs-b/report.md").read_text(encoding="utf-8")
+    tables_are_whole(report)
+    assert "\u202e" not in report
+    # in the tables of data sets, equivalence, contrasts, facts, and of lost pairs
+    assert sum(f"| {ESCAPED} |" in line for line in report.splitlines()) >= 5
+    for figure in (tmp_path / "reports/a-vs-b/figures").glob("*.svg"):
+        assert "<b>" not in figure.read_text(encoding="utf-8")
+
+
+def test_names_survive_in_a_matrix_and_over_seeds(compare, tmp_path):
+    rows = prompts_of([1, 2, 3, 4, 5, 6, 7], dataset=HOSTILE)
+
+    def arm(name, seed, fusion="concat"):
+        def change(manifest):
+            manifest.label = f"_$|{fusion}"
+            manifest.training.seeds = {"init|": seed}
+
+        return write_run(tmp_path / name, rows, fusion=fusion, change=change, **BARE)
+
+    runs = [arm("a0", 0), arm("a1", 1), arm("b0", 0, "gated"), arm("b1", 1, "gated")]
+    for argv in (runs[:3], [*runs[:2], "--vs", *runs[2:]]):
+        code, _, err, _ = compare(*argv, "--out", "out")
+        assert (code, err) == (Exit.OK, "")
+        report = (tmp_path / "out/report.md").read_text(encoding="utf-8")
+        tables_are_whole(report)
+        assert f"| {ESCAPED} |" in report
 
 
 # --- degenerate data -------------------------------------------------------------------------------------------
@@ -216,6 +248,21 @@ def test_nan_in_acceptance_loses_the_pair_and_lists_it(compare, tmp_path):
     code, _, err, _ = compare(a, b, "--strict")
     assert code == Exit.DATA
     assert "1 prompts have no pair (1 no value (null or NaN) in B), and --strict allows none" in err
+
+
+def test_integer_ids_pair_with_strings(compare, tmp_path):
+    a = write_run(tmp_path / "a", [prompt(str(i), i % 3) for i in range(12)], **BARE)
+    b = write_run(tmp_path / "b", [prompt(str(i), i % 4) for i in range(12)], **BARE)
+
+    def as_integers(table):
+        ids = pa.array([int(i) for i in table["prompt_id"].to_pylist()])
+        return table.set_column(table.schema.get_field_index("prompt_id"), "prompt_id", ids)
+
+    for name in ("prompts", "acceptance"):
+        edit_table(b, name, as_integers)
+    code, _, err, result = compare(a, b)
+    assert (code, err) == (Exit.OK, "")
+    assert result["overall"]["n_pairs"] == 12
 
 
 def test_nan_gates_leave_the_section_out_with_a_warning(compare, tmp_path):

@@ -71,6 +71,28 @@ def test_a_comparison_that_fails_does_not_stop_the_others(report, tmp_path):
     assert (tmp_path / "reports/one-vs-two/result.json").exists()
 
 
+def test_a_plan_may_list_controls_several_arms_and_several_seeds(report, tmp_path):
+    for arm, fusion in (("a", "concat"), ("b", "gated")):
+        for seed in range(2):
+            change = {"change": lambda m, seed=seed: m.training.seeds.update(init=seed)}
+            write_run(tmp_path / f"runs/{arm}{seed}", prompts_of([1, 2, 3]), fusion=fusion, **change, **BARE)
+    code, out, err = report(
+        {"a": "a0", "b": "b0", "controls": ["b1"], "margin": 0.5, "hypothesis": "it helps"},
+        {"a": "a0", "b": ["a1", "b0"], "name": "Arms"},
+        {"a": ["a0", "a1"], "b": ["b0", "b1"], "question": "Another seed?"},
+    )
+    assert (code, err) == (Exit.OK, "")
+    assert out.splitlines() == [
+        "[1/3] a0 vs b0: identical; reports/a0-vs-b0/report.md",
+        "[2/3] a0 vs a1, b0: identical, identical; reports/a0-vs-a1-and-b0/report.md",
+        "[3/3] a0, a1 vs b0, b1: inconclusive; reports/a0-x2-vs-b0-x2/report.md",
+    ]
+    assert "## Dynamics, or only the mean?" in (tmp_path / "reports/a0-vs-b0/report.md").read_text(encoding="utf-8")
+    arms = (tmp_path / "reports/a0-vs-a1-and-b0/report.md").read_text(encoding="utf-8")
+    assert arms.startswith("# Arms\n")
+    assert "*Another seed?*" in (tmp_path / "reports/a0-x2-vs-b0-x2/report.md").read_text(encoding="utf-8")
+
+
 def test_no_plan(report):
     code, _, err = report()
     assert (code, err.count("\n")) == (Exit.USAGE, 1)

@@ -14,7 +14,7 @@ from analysis.lossless import cautions_of, outputs
 from analysis.pair import pair
 from analysis.runlog import Run
 from analysis.speed import speed
-from analysis.speed_sections import throughput_tables
+from analysis.speed_sections import throughput_tables, unstable_baseline
 from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Verdict
 from tests.analysis.runs import prompt, prompts_of, write_run
 
@@ -154,6 +154,20 @@ def test_outputs_against_plain_decoding(tmp_path):
     assert (found.same, found.compared) == (2, 3)
     (warning,) = cautions_of(found, ("one", "two"))
     assert (warning.code, "two: 1 of 3 outputs" in warning.text) == ("not-lossless", True)
+
+
+def test_a_baseline_that_differs_from_itself_is_told(tmp_path):
+    def unstable(manifest):
+        (evaluation,) = manifest.evaluations.values()
+        evaluation.datasets["sums"]["baseline_differs"] = 2
+
+    rows = prompts_of([[1], [2], [3]], matches_baseline=True)
+    run = write_run(tmp_path / "a", rows, protocol="generate", gates=False, history=False, change=unstable)
+    assert unstable_baseline(compare_runs(run, run)).startswith(
+        "Plain decoding repeated differs from itself on 2 prompts"
+    )
+    calm = write_run(tmp_path / "b", rows, protocol="generate", gates=False, history=False)
+    assert unstable_baseline(compare_runs(calm, calm)) is None
 
 
 def test_outputs_that_were_not_checked_say_nothing(tmp_path):
