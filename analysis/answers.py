@@ -94,17 +94,26 @@ def _why(c: Comparison) -> str:
         f"({interval(control.lost.lo, control.lost.hi)})"
         for control in c.controls
     ]
-    return "; ".join(told) + ". " + _dynamics(c.controls)
+    return "; ".join(told).replace("; Against", "; against") + ". " + _dynamics(c.controls)
 
 
 def _dynamics(controls: Sequence[Control]) -> str:
-    """What the controls say together: frozen overstates, shuffled tests the moments, static is the fair one."""
+    """What the controls say together. Frozen and shuffled change one trained drafter, and overstate; static is fair
+    but another training."""
     verdicts = {control.kind: control.lost.verdict for control in controls}
+    changed = [verdict for kind, verdict in verdicts.items() if kind in ("frozen", "shuffled")]
+    needed = Verdict.B_BETTER in changed
     if verdicts.get("static") is Verdict.B_BETTER:
+        if changed and not needed:
+            return (
+                "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still or "
+                "shuffled at no cost that can be told. So its movement is not what B gains by; the two arms are two "
+                "trainings, and other seeds would have to say whether the difference is more than that."
+            )
         return "A gate that moves beats one that was trained not to: the dynamics matter here."
     if "static" in verdicts:
         return "Against an arm trained with a static gate there is no sign that the dynamics matter."
-    if Verdict.B_BETTER in verdicts.values():
+    if needed:
         return (
             "The trained gate needs its moments, but freezing or shuffling overstates that, since the projection was "
             "trained with a moving gate: only an arm trained with a static gate can tell."

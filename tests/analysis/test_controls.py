@@ -96,6 +96,11 @@ def test_a_moving_gate_that_beats_a_static_one(runs, tmp_path):
     assert (control.kind, control.lost.verdict) == ("static", Verdict.B_BETTER)
     runs["weak"] = weak
     assert "the dynamics matter here" in answer(runs, "weak")
+    assert "the dynamics matter here" in answer(runs, "weak", "frozen")
+    # worse than B when trained apart, but B itself loses nothing when its gate stops: no sign of the dynamics
+    gain = (np.arange(120) % 4 != 0).astype(int)
+    runs["still"] = arm(tmp_path, "still", BASE + gain, variant("frozen"))
+    assert "These do not agree" in answer(runs, "weak", "still")
 
 
 def test_a_frozen_gate_of_other_weights_is_named(runs, tmp_path):
