@@ -107,8 +107,8 @@ def _dynamics(controls: Sequence[Control]) -> str:
         if changed and not needed:
             return (
                 "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still "
-                "or shuffled at no cost that can be told. Its movement is then hardly what B gains by; the two arms are "
-                "two trainings, and other seeds would have to say whether the difference is more than that."
+                "or shuffled at no cost that can be told. Its movement is then hardly what B gains by; the two arms "
+                "are two trainings, and other seeds would have to say whether the difference is more than that."
             )
         return "A gate that moves beats one that was trained not to: the dynamics matter here."
     if "static" in verdicts:
