@@ -84,7 +84,7 @@ def design_differences(a: Manifest, b: Manifest) -> tuple[ArmDifference, ...]:
     if a.drafter is None or b.drafter is None:
         return ()
     differences = [ArmDifference(*d) for d in _differences(a.drafter.config, b.drafter.config)]
-    for item in [*a.drafter.parameters, *(set(b.drafter.parameters) - set(a.drafter.parameters))]:
+    for item in dict.fromkeys([*a.drafter.parameters, *b.drafter.parameters]):
         counts = [m.parameters.get(item, 0) for m in (a.drafter, b.drafter)]
         if counts[0] != counts[1]:
             differences.append(ArmDifference(f"{item} parameters", f"{counts[0]:,}", f"{counts[1]:,}"))

@@ -97,3 +97,11 @@ def test_several_evaluations_are_compared_as_a_set(tmp_path):
     a, b, c = arm(tmp_path / "a", twice), arm(tmp_path / "b", twice), arm(tmp_path / "c")
     assert statuses(a, b)["evaluation-settings"] == "ok"
     assert statuses(a, c)["evaluation-settings"] == "differs"
+
+
+def test_parameters_of_one_arm_alone_come_in_its_own_order(tmp_path):
+    # from a set they would come in another order in every process, and reports would change by themselves
+    baseline, drafter = arm(tmp_path / "a").manifest, arm(tmp_path / "b").manifest
+    baseline = baseline.model_copy(update={"drafter": baseline.drafter.model_copy(update={"parameters": {}})})
+    items = [d.what for d in design_differences(baseline, drafter)]
+    assert items == [f"{item} parameters" for item in drafter.drafter.parameters]
