@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from drafters.config import load_config, read_yaml
+from drafters.controls import CONTROLS
 
 RECIPES = Path(__file__).parents[2] / "drafters" / "recipes"
 NOT_ARMS = ("study.yaml", "study-common.yaml")
@@ -28,11 +29,12 @@ def test_arms_of_the_study_differ_in_drafter_and_loss_alone():
     assert all(other == shapes[0] for other in shapes)
 
 
-def test_the_plan_reports_runs_that_the_study_makes():
+def test_the_plan_reports_just_the_runs_that_the_study_makes():
     plan = yaml.safe_load((RECIPES.parents[1] / "reports" / "plan.yaml").read_text())
     made = {load_config(RECIPES / name).name for name in STUDY["arms"]} | {STUDY["baseline"]}
-    compared = {entry[side] for entry in plan["comparisons"] for side in "ab"}
-    assert made <= compared
+    made |= {f"{run}-{control}" for run in STUDY["gate_controls"] for control in CONTROLS}
+    compared = {run for entry in plan["comparisons"] for run in (entry["a"], entry["b"], *entry.get("controls", ()))}
+    assert made == compared
 
 
 def test_dflare_as_published():
