@@ -34,6 +34,7 @@ from drafters.evaluate import common_target
 from drafters.head import Head
 from drafters.model import Drafter
 from drafters.prompts import PromptSource, load_prompts, messages
+from drafters.published import PLAIN, architecture
 from drafters.ragged import RaggedCache
 from drafters.target import Target
 from drafters.train import FINAL
@@ -103,10 +104,15 @@ def bare_step(target: Target, drafter: Drafter, length: int, committed: int, rep
 def against_reference(
     target: Target, drafter: Drafter, prompts: list[list[int]], tokens: int, scratch: Path
 ) -> dict[str, float] | None:
-    """Median over prompts of our seconds per step / theirs, same weights with the full head; None without dflash."""
+    """Median over prompts of our seconds per step / theirs, same weights with the full head.
+
+    None without dflash, and for a drafter that it does not know.
+    """
     try:
         from dflash import model as reference
     except ImportError:
+        return None
+    if architecture(drafter.config) != PLAIN:
         return None
     torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]  # their clock wants it; this is a CPU
     whole = Drafter(drafter.config.model_copy(update={"draft_vocab": None}))
