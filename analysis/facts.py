@@ -14,9 +14,7 @@ from analysis.manifest import Manifest
 from analysis.pair import Pairs
 from analysis.positions import Positions
 from analysis.runlog import Run
-
-#: Outputs with more repeated 4-grams than this are counted as degenerate: loops inflate acceptance.
-DEGENERATE = 0.5
+from analysis.schema import DEGENERATE
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ GATE_QUANTITIES = ("gate", "feature_norm", "gated_norm", "contribution_norm", "c
 #: What gate_stats sums over tokens: the quantities, log g_l, and log(g_l / g_last).
 GATE_MOMENTS = (*GATE_QUANTITIES, "log_gate", "log_ratio")
 
+#: Outputs with a larger share of repeated 4-grams (``prompts.repetition``) are loops more than text: they inflate
+#: acceptance.
+DEGENERATE = 0.5
+
 #: Why a verification step ended.
 ENDINGS = ("mismatch", "vocabulary", "block", "stop", "length")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.facts import DEGENERATE
 from analysis.pair import Pairs
+from analysis.schema import DEGENERATE
 from analysis.wording import Caution, caution
 
 #: Relative differences above these are told: of tau by loops, of mean output length between the arms.

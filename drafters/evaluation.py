@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 
 from analysis.manifest import Evaluation
 from analysis.runlog import RunWriter, rows_to_table
+from analysis.schema import DEGENERATE
 from drafters.arms import Arm
 from drafters.cache import locked
 from drafters.prompts import family_caveat
 from drafters.rows import TABLES, BatchRows
 
-DEGENERATE = 0.5  # outputs whose share of repeated 4-grams is above this are loops more than text
 _FACTS = "facts.json"
 
 

@@ -203,19 +203,10 @@ class Target:
         return TargetOutput(captured.features, output.logits)
 
     def new_cache(self) -> DynamicCache:
-        """An empty KV cache that :meth:`crop_cache` can take back, sliding-window layers included."""
+        """An empty KV cache for passes that append to it, sliding-window layers included."""
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=self.model.config)
-        cache.activate_past_recording()
-        return cache
-
-    def crop_cache(self, cache: DynamicCache, length: int) -> None:
-        """Take ``cache`` back, in place, to its first ``length`` tokens."""
-        surplus = cache.get_seq_length() - length
-        if surplus < 0:
-            raise ValueError(f"the cache holds {length + surplus} tokens, fewer than {length}")
-        cache.crop(-surplus)  # transformers 5.24: minus the number of tokens to remove
+        return DynamicCache(config=self.model.config)
 
     def encode_chat(self, messages: Sequence[dict[str, str]], *, generation_prompt: bool = True) -> list[int]:
         """Token ids of a chat up to where the answer starts; thinking is off where the template knows of it.
