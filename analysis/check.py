@@ -21,10 +21,10 @@ from analysis.errors import DataError, Exit, Parser, run_command
 from analysis.exact import MAX_FLIP_CLUSTERS
 from analysis.importers.direct import open_references
 from analysis.inference import FEWEST
-from analysis.load import Evaluated, listing, load, protocols
+from analysis.load import Evaluated, listing, load, of_protocol, protocols
 from analysis.runlog import Run
-from analysis.schema import KEY
-from analysis.steps import step_sources
+from analysis.step_rules import broken_rules
+from analysis.steps import require_conforming
 from analysis.wording import counted, one_line
 
 _SHOWN = 5
@@ -77,8 +77,8 @@ def _faults_of_files(run: Run) -> Iterator[str]:
 def _fault_of_table(run: Run, name: str) -> str | None:
     try:
         if name == "acceptance":
-            with step_sources(run):
-                return None
+            require_conforming(run)
+            return None
         for path in run.files(name):
             run.read_part(name, path)
     except DataError as error:
@@ -86,47 +86,21 @@ def _fault_of_table(run: Run, name: str) -> str | None:
     return None
 
 
-#: What must hold of steps, as SQL conditions that no row may meet. ``last``: whether the step is its prompt's last.
-_STEP_RULES = {
-    "accepted more than was drafted": "accepted > drafted",
-    "more slots at risk than were drafted": "eligible > drafted",
-    "accepted more than was at risk": "accepted > eligible",
-    "negative counts": "accepted < 0 or drafted < 0 or eligible < 0 or emitted < 0",
-    "emitted more than accepted + 1": "emitted > accepted + 1",
-    "emitted less than accepted + 1 before the last step": "emitted < accepted + 1 and not last",
-    "an ending that is not known": "ended not in ('mismatch', 'vocabulary', 'block', 'stop', 'length')",
-    "steps not numbered from 0 on, each once": "step != number",
-}
-
-
 def _broken_identities(evaluated: Evaluated) -> Iterator[str]:
     """Rules that the protocol's steps break, and prompts whose own counts disagree with their steps."""
-    run, protocol = evaluated.run, evaluated.protocol
-    if run.has("acceptance"):
-        key = ", ".join(KEY)
-        with step_sources(run) as (db, sources):
-            every = " union all by name ".join(f"select * from {source}" for source in sources)
-            tests = ", ".join(
-                f"count(*) filter ({rule}), (arg_min(prompt_id, (prompt_id, step)) filter ({rule}))"
-                for rule in _STEP_RULES.values()
-            )
-            found = db.execute(
-                f"""select {tests} from (
-                    select *, row_number() over w - 1 as number, lead(step) over w is null as last
-                    from ({every}) where protocol = ? window w as (partition by {key} order by step))""",
-                [protocol],
-            ).fetchall()[0]
-        for what, count, first in zip(_STEP_RULES, found[::2], found[1::2], strict=True):
-            if count:
-                yield f"{protocol}: {counted(count, 'step')} with {what}; the first: prompt {first}"
+    if evaluated.run.has("acceptance"):
+        for broken in broken_rules(evaluated):
+            steps = counted(broken.count, "step")
+            yield f"{evaluated.protocol}: {steps} with {broken.what}; the first: prompt {broken.first}"
         yield from _disagreements(evaluated)
 
 
 def _disagreements(evaluated: Evaluated) -> Iterator[str]:
     run, protocol = evaluated.run, evaluated.protocol
-    stated = run.read("prompts", [*KEY, "output_tokens", "steps"]).to_pandas()
-    stated = stated[stated["protocol"] == protocol].drop(columns="protocol")
-    rows = evaluated.prompts.merge(stated, on=[k for k in KEY if k != "protocol"], suffixes=("", "_stated"))
+    stated = of_protocol(run.read("prompts", ["protocol", "output_tokens", "steps"]), protocol)
+    rows = evaluated.prompts.assign(
+        output_tokens=stated["output_tokens"].to_numpy(), steps_stated=stated["steps"].to_numpy()
+    )
     rows = rows[rows["problem"].isna()]
     wrong = rows[rows["steps_stated"].notna() & (rows["steps_stated"] != rows["steps"])]
     if len(wrong):

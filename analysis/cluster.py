@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import special
 
 from analysis.errors import DataError
 from analysis.exact import SMALLEST_P
+from analysis.keys import flat
 
 FloatArray = NDArray[np.float64]
 
@@ -46,17 +49,27 @@ class Partition:
 
     def subset(self, rows: NDArray[np.bool_]) -> Partition:
         """The partition of the observations in ``rows``, (n,) booleans."""
-        if rows.all():
-            return self
-        index, present = self.index[rows], np.zeros(self.count, dtype=bool)
-        present[index] = True
-        renumbered = np.cumsum(present) - 1
-        return Partition(renumbered[index], int(present.sum()))
+        return self if rows.all() else Partition.numbered(self.index[rows], self.count)
+
+    @classmethod
+    def numbered(cls, numbers: NDArray[np.int64], count: int) -> Partition:
+        """The partition by numbers in 0..count - 1, not all of which need occur."""
+        present = np.zeros(count, dtype=bool)
+        present[numbers] = True
+        if present.all():
+            return cls(numbers, count)
+        return cls((np.cumsum(present) - 1)[numbers], int(present.sum()))
 
 
-def partition(ids: Iterable[str]) -> Partition:
-    """The partition by cluster id. Raises DataError if any id is missing (None, NaN or empty)."""
+def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
+    """The partition by cluster id, or by numbers of clusters (not negative) that stand for ids in the same order.
+
+    Raises DataError if any id is missing (None, NaN or empty).
+    """
     column = ids if isinstance(ids, pd.Series) else pd.Series(list(ids), dtype=object)
+    if column.dtype.kind == "i":
+        numbers = column.to_numpy(dtype=np.int64)
+        return Partition.numbered(numbers, int(numbers.max(initial=-1)) + 1)
     if isinstance(column.dtype, pd.StringDtype):
         missing = int((column.isna() | (column == "")).sum())
     else:
@@ -65,8 +78,13 @@ def partition(ids: Iterable[str]) -> Partition:
         raise DataError(
             f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own if none is known"
         )
-    index, names = pd.factorize(column, sort=True)
-    return Partition(index.astype(np.int64), len(names))
+    ids = flat(pa.array(column, from_pandas=True)).dictionary_encode()
+    names, index = ids.dictionary, ids.indices.to_numpy().astype(np.int64)
+    if not pc.all(pc.less(names[:-1], names[1:])).as_py():
+        rank = np.empty(len(names), np.int64)
+        rank[pc.sort_indices(names).to_numpy()] = np.arange(len(names))
+        index = rank[index]
+    return Partition(index, len(names))
 
 
 @dataclass(frozen=True)

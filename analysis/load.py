@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from analysis.counting import counting_of
 from analysis.errors import DataError
+from analysis.keys import KeyIndex
 from analysis.runlog import Run
 from analysis.schema import KEY, PAIR_KEY
-from analysis.steps import Steps, reduce_steps
+from analysis.steps import FOUND_BY, Steps, reduce_steps
 
 #: Integers stay integers where some are missing.
 _NULLABLE = {pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get
@@ -58,20 +59,21 @@ def load(run: Run, protocol: str) -> Evaluated:
     Raises DataError if there are none, if a prompt occurs twice, if an acceptance row has no prompt, or if a prompt
     has two steps under ``prefix``, which has one by definition.
     """
-    table = _of_protocol(run.read("prompts", _PROMPT_COLUMNS), protocol)
+    table = of_protocol(run.read("prompts", _PROMPT_COLUMNS), protocol)
     if not table.num_rows:
         known = ", ".join(sorted(protocols(run))) or "none"
         raise DataError(f"{run.address}: no prompt was evaluated under protocol '{protocol}' (there: {known})")
+    index = KeyIndex([table[name] for name in FOUND_BY])
     frame = table.to_pandas(types_mapper=_NULLABLE)
-    repeated = frame[frame.duplicated(list(PAIR_KEY), keep=False)]
-    if len(repeated):
+    if _repeats(index, table):
+        repeated = frame[frame.duplicated(list(PAIR_KEY), keep=False)]
         raise DataError(
             f"{run.address}: {len(repeated.drop_duplicates(list(PAIR_KEY)))} prompts were evaluated more than once "
             f"under protocol '{protocol}' ({listing(repeated['prompt_id'])}; eval_id {listing(repeated['eval_id'])}); "
             "keep one evaluation of each prompt in a run"
         )
     stated = protocol == "generate" and not run.has("acceptance")
-    steps = _stated(frame, run, protocol) if stated else reduce_steps(run, protocol, frame)
+    steps = _stated(frame, run, protocol) if stated else reduce_steps(run, protocol, index, len(frame))
     if steps.n_orphans:
         raise DataError(
             f"{run.address}: acceptance has steps of {steps.n_orphans} prompts that prompts.parquet lacks "
@@ -92,6 +94,13 @@ def load(run: Run, protocol: str) -> Evaluated:
     return Evaluated(run, protocol, frame, steps)
 
 
+def _repeats(index: KeyIndex, table: pa.Table) -> bool:
+    """Whether a prompt was evaluated twice, be it in two evaluations. ``index`` tells evaluations apart."""
+    if len(pc.unique(table["eval_id"])) == 1:
+        return index.repeated
+    return KeyIndex([table[name] for name in FOUND_BY if name != "eval_id"]).repeated
+
+
 def _stated(prompts: pd.DataFrame, run: Run, protocol: str) -> Steps:
     """Counts of a log without a table of steps: those that its prompts state, in the log's own convention."""
     steps = prompts["steps"].fillna(0).to_numpy(dtype=np.int64)
@@ -108,5 +117,7 @@ def listing(ids: Iterable[object], at_most: int = 5) -> str:
     return ", ".join(distinct[:at_most]) + (f" and {len(distinct) - at_most} more" if len(distinct) > at_most else "")
 
 
-def _of_protocol(table: pa.Table, protocol: str) -> pa.Table:
-    return table.filter(pc.equal(table["protocol"], protocol))
+def of_protocol(table: pa.Table, protocol: str) -> pa.Table:
+    """Rows of a table of the run under ``protocol``, in order."""
+    rows = pc.equal(table["protocol"], protocol)
+    return table if pc.all(rows).as_py() else table.filter(rows)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.cluster import partition
 from analysis.errors import DataError
+from analysis.keys import KeyIndex, flat
 from analysis.load import Evaluated, listing
 from analysis.schema import PAIR_KEY
 
@@ -23,7 +28,8 @@ class Pairs:
     """Joined prompts.
 
     ``frame``, one row per pair in key order: the key, dataset, cluster_id, category, study_role, seen, and per arm
-    ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts), and ``row_a``, its row in the arm's counts.
+    ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts), and ``row_a``, its row in the arm's counts;
+    ``cluster``: the number of cluster_id among those of all pairs, sorted, so that no one need compare strings again.
     ``lost``, one row per prompt without a pair: the key, dataset and ``reason``.
     ``evaluated_a``, ``evaluated_b``: prompts that each arm evaluated.
     """
@@ -50,45 +56,96 @@ def pair(a: Evaluated, b: Evaluated, *, min_coverage: float = 0.95, strict: bool
     dataset or cluster differs between the arms, for no pairs at all, for pairs under ``min_coverage`` of the
     smaller run, and under ``strict`` for any lost prompt.
     """
-    columns = [*_KEY, *_OF_EITHER, "row", "tokens", "steps", "repetition", "problem"]
-    both = a.prompts[columns].merge(
-        b.prompts[columns], on=_KEY, how="outer", suffixes=("_a", "_b"), indicator=True, validate="one_to_one"
-    )
+    rows_a, rows_b = _joined(a.prompts, b.prompts)
     for column in _OF_THE_PROMPT:
-        _refuse_contradiction(both, column, a, b)
-
-    for column in _OF_EITHER:
-        both[column] = both[f"{column}_a"].where(both["_merge"] != "right_only", both[f"{column}_b"])
-    both["reason"] = _reasons(both)
-    both = both.sort_values(_KEY, ignore_index=True)
-    kept = both["reason"].isna()
-    lost = both.loc[~kept, [*_KEY, "dataset", "reason"]].reset_index(drop=True)
-    of_arms = [f"{c}_{s}" for s in "ab" for c in ("row", "tokens", "steps", "repetition")]
-    frame = both.loc[kept, [*_KEY, *_OF_EITHER, *of_arms]]
-    frame = frame.astype({f"{c}_{s}": "int64" for s in "ab" for c in ("row", "tokens", "steps")}).reset_index(drop=True)
+        _refuse_contradiction(rows_a, rows_b, column, a, b)
+    reason = _reasons(a.prompts, b.prompts, rows_a, rows_b)
+    kept = pd.isna(reason)
+    frame = _taken(a.prompts, rows_a[kept], [*_KEY, *_OF_EITHER])
+    for side, arm, rows in (("a", a, rows_a[kept]), ("b", b, rows_b[kept])):
+        for column in ("row", "tokens", "steps", "repetition"):
+            values = _taken(arm.prompts, rows, [column])[column]
+            frame[f"{column}_{side}"] = values if column == "repetition" else values.astype("int64")
+    frame["cluster"] = partition(frame["cluster_id"]).index
+    lost = _lost(a.prompts, b.prompts, rows_a[~kept], rows_b[~kept]).assign(reason=reason[~kept])
     pairs = Pairs(frame, lost, len(a.prompts), len(b.prompts))
     _require_coverage(pairs, a, b, min_coverage, strict)
     return pairs
 
 
-def _reasons(both: pd.DataFrame) -> pd.Series:
-    reason = pd.Series(None, index=both.index, dtype=object)
-    for side in "ba":  # a reason in A, if there is one, is the one told
-        problem = both[f"problem_{side}"]
-        reason = reason.mask(problem.notna(), problem.astype(object) + f" in {side.upper()}")
-    reason = reason.mask(both["_merge"] == "left_only", "only in A")
-    return reason.mask(both["_merge"] == "right_only", "only in B")
+def _joined(a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of both tables for every key that either has, in key order; -1 in the table that lacks it."""
+    keys_a, keys_b = ([flat(pa.array(frame[name])) for name in _KEY] for frame in (a, b))
+    if all(first.equals(second) for first, second in zip(keys_a, keys_b, strict=True)):
+        rows_b = np.arange(len(b))
+    elif len(b):
+        rows_b = KeyIndex(keys_b).find(keys_a)
+    else:
+        rows_b = np.full(len(a), -1)
+    alone = np.ones(len(b), dtype=bool)
+    alone[rows_b[rows_b >= 0]] = False
+    rows_a = np.concatenate([np.arange(len(a)), np.full(alone.sum(), -1)])
+    rows_b = np.concatenate([rows_b, np.flatnonzero(alone)])
+    keys = [pa.concat_arrays([of_a, of_b.filter(pa.array(alone))]) for of_a, of_b in zip(keys_a, keys_b, strict=True)]
+    if (order := _order(keys)) is None:
+        return rows_a, rows_b
+    return rows_a[order], rows_b[order]
 
 
-def _refuse_contradiction(both: pd.DataFrame, column: str, a: Evaluated, b: Evaluated) -> None:
-    differs = both[(both["_merge"] == "both") & (both[f"{column}_a"] != both[f"{column}_b"])]
-    if len(differs):
-        first = differs.iloc[0]
-        raise DataError(
-            f"{a.run.address} and {b.run.address} give {len(differs)} prompts a different {column} "
-            f"({listing(differs['prompt_id'])}; the first: '{first[f'{column}_a']}' against '{first[f'{column}_b']}'); "
-            "evaluate both on the same prompt set"
-        )
+def _order(keys: list[pa.Array]) -> NDArray[np.int64] | None:
+    """What puts distinct keys in order; None if they are."""
+    ids = keys[_KEY.index("prompt_id")]
+    same_protocol = len(pc.unique(keys[_KEY.index("protocol")])) <= 1
+    if same_protocol and pc.all(pc.less(ids[:-1], ids[1:])).as_py():
+        return None
+    table = pa.table(keys, names=_KEY)
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in _KEY]).to_numpy()
+
+
+def _taken(frame: pd.DataFrame, rows: NDArray[np.int64], columns: list[str]) -> pd.DataFrame:
+    """These rows and columns, numbered anew; all rows in order are not copied."""
+    if rows.size == len(frame) and (rows == np.arange(rows.size)).all():
+        return frame[columns].reset_index(drop=True)
+    return frame[columns].take(rows).reset_index(drop=True)
+
+
+def _reasons(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDArray[Any]) -> NDArray[Any]:
+    """Why each key has no pair, or None."""
+    reason = np.full(rows_a.size, None, dtype=object)
+    for side, frame, rows in (("B", b, rows_b), ("A", a, rows_a)):  # a reason in A, if there is one, is the one told
+        problem = frame["problem"].to_numpy(dtype=object)
+        has = (rows >= 0) & pd.notna(problem)[rows]
+        reason[has] = [f"{text} in {side}" for text in problem[rows[has]]]
+    reason[rows_b < 0] = "only in A"
+    reason[rows_a < 0] = "only in B"
+    return reason
+
+
+def _lost(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDArray[Any]) -> pd.DataFrame:
+    """Key and data set of these rows, from the arm that has them."""
+    columns = [*_KEY, "dataset"]
+    in_a = rows_a >= 0
+    both = pd.concat([_taken(a, rows_a[in_a], columns), _taken(b, rows_b[~in_a], columns)], ignore_index=True)
+    places = np.concatenate([np.flatnonzero(in_a), np.flatnonzero(~in_a)])
+    return both.take(np.argsort(places)).reset_index(drop=True)
+
+
+def _refuse_contradiction(
+    rows_a: NDArray[np.int64], rows_b: NDArray[np.int64], column: str, a: Evaluated, b: Evaluated
+) -> None:
+    both = (rows_a >= 0) & (rows_b >= 0)
+    rows_a, rows_b = rows_a[both], rows_b[both]
+    of_a, of_b = (flat(pa.array(_taken(arm.prompts, r, [column])[column])) for arm, r in ((a, rows_a), (b, rows_b)))
+    if of_a.equals(of_b):
+        return
+    differs = np.flatnonzero(pc.not_equal(of_a, of_b).to_numpy(zero_copy_only=False))
+    ids = a.prompts["prompt_id"].iloc[rows_a[differs]]
+    first = int(differs[0])
+    raise DataError(
+        f"{a.run.address} and {b.run.address} give {len(differs)} prompts a different {column} "
+        f"({listing(ids)}; the first: '{of_a[first]}' against '{of_b[first]}'); "
+        "evaluate both on the same prompt set"
+    )
 
 
 def _require_coverage(pairs: Pairs, a: Evaluated, b: Evaluated, min_coverage: float, strict: bool) -> None:

@@ -1,31 +1,37 @@
 """Verification steps reduced to one row per prompt, in one pass, however many there are.
 
-DuckDB reads the Parquet parts of a run and finds the prompt of each step; the counts are added up in NumPy as its
-batches come by. So memory follows the number of prompts, not that of steps.
+The Parquet parts of a run are streamed. Ids come dictionary-encoded, so a batch is first reduced to its prompts by
+counting their numbers in the dictionary; only then are the prompts looked up by key. So time follows the number of
+steps, and memory that of prompts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from analysis.errors import DataError
-from analysis.runlog import Run
+from analysis.keys import KeyIndex, flat
+from analysis.runlog import Run, conform
 from analysis.schema import KEY, NULLABLE, TABLES
 
 #: Slots beyond this have no column of their own: drafts of n-gram matchers can be hundreds of tokens long.
 MOST_SLOTS = 64
+#: Steps read at a time, and prompts of such batches looked up at a time.
 _BATCH = 1 << 20
-_MEMORY = "1GiB"
+_FLUSH = 1 << 19
+#: All of the key but the protocol, which is one.
+FOUND_BY = tuple(name for name in KEY if name != "protocol")
+_STRINGS = ("eval_id", "protocol", "prompt_id", "ended")
+_COLUMNS = [*KEY, "drafted", "eligible", "accepted", "emitted", "ended"]
 
 Counts = NDArray[Any]
 
@@ -37,6 +43,7 @@ class Steps:
     (n,) int64: ``steps``, those of them with a count (``counted``), ``tokens``. (n, K) unsigned, column k - 1 for
     draft slot k: ``at_risk`` steps in which slot k could be accepted; ``survived``: in which it was; ``reached``: in
     which all before it were; ``missed_vocabulary``: in which it failed for a token that the drafter cannot propose.
+    These are read-only views where one follows from another.
     ``orphans``: a few prompt ids of steps that have no prompt, and ``n_orphans`` how many such ids there are.
     """
 
@@ -51,192 +58,285 @@ class Steps:
     n_orphans: int = 0
 
 
-def reduce_steps(run: Run, protocol: str, prompts: pd.DataFrame) -> Steps:
-    """Counts of the run's steps under ``protocol`` by row of ``prompts``, which has the columns KEY, each key once.
+def reduce_steps(run: Run, protocol: str, index: KeyIndex, n: int) -> Steps:
+    """Counts of the run's steps under ``protocol`` by row of ``index``, which finds n prompts by FOUND_BY.
 
-    Tokens of a step are 1 + accepted under ``prefix``, emitted under ``generate``. Raises DataError for parts that do
-    not conform to the schema.
-    """
-    with step_sources(run) as (db, sources):
-        db.register("keys", pa.Table.from_pandas(prompts[list(KEY)], preserve_index=False))
-        db.execute(
-            f"create temp table prompts as select {', '.join(KEY)}, (row_number() over ())::int - 1 row from keys"
-        )
-        widths = [_width(db, source, protocol) for source in sources]
-        counts = _Counter(len(prompts), min(max(widths, default=0), MOST_SLOTS))
-        orphans: set[str] = set()
-        for source in sources:
-            for batch in _batches(db, source, protocol):
-                counts.add(batch)
-            orphans |= _orphans(db, source, protocol) if counts.lost else set()
-    return counts.finish(orphans)
-
-
-@contextmanager
-def step_sources(run: Run) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
-    """A DuckDB connection with the run's steps, and the views that hold them together; nothing is read yet.
-
-    Raises DataError if the run has none, and for parts that do not conform to the schema.
+    Tokens of a step are 1 + accepted under ``prefix``, emitted under ``generate``. Raises DataError if the run has no
+    steps, and for parts that do not conform to the schema.
     """
     if not run.has("acceptance"):
         raise DataError(f"{run.address}: the run has no acceptance.parquet")
-    exact, others = _parts(run)
-    with closing(_connect(run)) as db:
-        sources: list[str] = []
-        if exact:
-            db.execute(f"create temp view exact as select * from read_parquet({_quoted(run, exact)})")
-            sources.append("exact")
-        for number, path in enumerate(others):
-            db.register(f"part{number}", run.read_part("acceptance", path))
-            sources.append(f"part{number}")
-        yield db, sources
+    total = _Total(n)
+    waiting: list[_Batch] = []
+    orphans: set[str] = set()
+    for table in step_batches(run, _COLUMNS):
+        if (batch := _reduced(table, protocol)) is None:
+            continue
+        if (rows := index.follow(batch.keys)) is not None:
+            total.add(batch, rows)
+            continue
+        waiting.append(batch)
+        if sum(len(batch.steps) for batch in waiting) >= _FLUSH:
+            orphans |= _flush(waiting, index, total)
+    orphans |= _flush(waiting, index, total)
+    few = tuple(sorted(orphans)[:6])
+    return total.finish(few, len(orphans))
 
 
-def _connect(run: Run) -> duckdb.DuckDBPyConnection:
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": _MEMORY,
-        "preserve_insertion_order": False,
-        # nothing is fetched at run time: remote files come through fsspec
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    db = duckdb.connect(config=settings)
-    if not _is_local(run):
-        db.register_filesystem(run.filesystem)
-    return db
+def step_batches(run: Run, columns: list[str]) -> Iterator[pa.Table]:
+    """The run's steps, part after part, some at a time, with ``columns``; strings are dictionary-encoded.
 
-
-def _is_local(run: Run) -> bool:
-    return "file" in np.atleast_1d(run.filesystem.protocol)
-
-
-def _quoted(run: Run, paths: Sequence[str]) -> str:
-    names = paths if _is_local(run) else [run.filesystem.unstrip_protocol(path) for path in paths]
-    return "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in names) + "]"
-
-
-def _parts(run: Run) -> tuple[list[str], list[str]]:
-    """Part files that DuckDB may read as they are, and those to be conformed first (other types, nulls to refuse)."""
-    exact: list[str] = []
-    others: list[str] = []
+    Raises DataError for parts that cannot be read or do not conform to the schema.
+    """
     for path in run.files("acceptance"):
+        with _opened(run, path) as (parquet, exact):
+            for group in range(parquet.num_row_groups):
+                for batch in parquet.iter_batches(_BATCH, row_groups=[group], columns=columns if exact else None):
+                    table = pa.Table.from_batches([batch])
+                    yield table if exact else _conformed(table, path).select(columns)
+
+
+def require_conforming(run: Run) -> None:
+    """Raises DataError as :func:`step_batches` does; of a part whose statistics vouch for it no step is read."""
+    for path in run.files("acceptance"):
+        with _opened(run, path) as (parquet, exact):
+            for batch in () if exact else parquet.iter_batches(_BATCH):
+                _conformed(pa.Table.from_batches([batch]), path)
+
+
+@contextmanager
+def _opened(run: Run, path: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
+    """A part, and whether it conforms without a look at its rows."""
+    try:
         with run.filesystem.open(path, "rb") as file:
-            (exact if _is_exact(pq.ParquetFile(file)) else others).append(path)
-    return exact, others
+            parquet = pq.ParquetFile(file, read_dictionary=_STRINGS)
+            yield parquet, _is_exact(parquet)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
+
+
+def of_protocol(table: pa.Table, protocol: str) -> dict[str, pa.Array]:
+    """Columns of the batch's steps under ``protocol``; none if it has no such step."""
+    columns = {name: flat(table[name]) for name in table.column_names}
+    wanted = columns["protocol"].dictionary.index(protocol).as_py()
+    rows = columns["protocol"].indices.to_numpy() == wanted
+    if rows.all():
+        return columns if rows.size else {}
+    return {name: column.filter(pa.array(rows)) for name, column in columns.items()} if rows.any() else {}
+
+
+def _conformed(table: pa.Table, path: str) -> pa.Table:
+    """The batch as the schema has it. Other types and nulls are rare, so this may be slow."""
+    table = conform(table, "acceptance", path)
+    for name in _STRINGS:
+        table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
+    return table
 
 
 def _is_exact(file: pq.ParquetFile) -> bool:
-    schema, found = TABLES["acceptance"], file.schema_arrow
+    """Whether a part has the schema's types, and its statistics say that no required column holds nulls."""
+    schema, metadata = TABLES["acceptance"], file.metadata
+    found = metadata.schema.to_arrow_schema()
     if any(found.get_field_index(f.name) < 0 or found.field(f.name).type != f.type for f in schema):
         return False
     required = [f.name for f in schema if f.name not in NULLABLE["acceptance"]]
-    places = {file.metadata.schema.column(i).path: i for i in range(file.metadata.num_columns)}
-    for group in range(file.metadata.num_row_groups):
+    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    for group in range(metadata.num_row_groups):
         for name in required:
-            statistics = file.metadata.row_group(group).column(places[name]).statistics
+            statistics = metadata.row_group(group).column(places[name]).statistics
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 return False
     return True
 
 
-# logs that do not tell which slots were at risk: all that were drafted
-_AT_RISK = "coalesce(eligible, drafted)"
+@dataclass(frozen=True)
+class _Batch:
+    """A batch of steps by prompt: ``keys`` (columns FOUND_BY) of m prompts, and per prompt what `_Total` adds up.
 
-
-def _width(db: duckdb.DuckDBPyConnection, source: str, protocol: str) -> int:
-    (width,) = db.execute(f"select max({_AT_RISK}) from {source} where protocol = ?", [protocol]).fetchall()[0]
-    return max(int(width or 0), 0)
-
-
-def _batches(db: duckdb.DuckDBPyConnection, source: str, protocol: str) -> Iterator[pa.RecordBatch]:
-    tokens = "accepted::int + 1" if protocol == "prefix" else "emitted::int"
-    query = f"""
-        select row, {tokens} as tokens, accepted, {_AT_RISK} as eligible, ended = 'vocabulary' as vocabulary
-        from {source} left join prompts using ({", ".join(KEY)}) where protocol = ?"""
-    yield from db.sql(query, params=[protocol]).to_arrow_reader(_BATCH)
-
-
-def _orphans(db: duckdb.DuckDBPyConnection, source: str, protocol: str) -> set[str]:
-    query = f"select distinct prompt_id from {source} anti join prompts using ({', '.join(KEY)}) where protocol = ?"
-    return {prompt for (prompt,) in db.execute(query, [protocol]).fetchall()}
-
-
-class _Counter:
-    """Adds up batches of steps. Histograms over slots hold what their cumulative sums give in the end.
-
-    Most steps have all slots at risk: one histogram of their accepted counts tells all that is asked of them.
+    Histograms (m, w + 1) over 0..w, w the most slots at risk in the batch: of steps with w at risk by accepted count
+    (``full``); of the others by the largest k that was at risk, survived, reached; and of all by the k that was
+    missed for lack of vocabulary. Column 0 is for none; None is: all 0.
     """
 
-    def __init__(self, prompts: int, width: int):
-        self.width, self.lost = width, 0
-        self.steps, self.counted, self.tokens = (np.zeros(prompts, np.int64) for _ in range(3))
-        # steps with all slots at risk by accepted; others by the largest k that was at risk, survived, reached; and
-        # all by the k that was missed for lack of vocabulary. Column 0 is for none.
-        self.full, self.at_risk, self.survived, self.reached, self.missed = (
-            np.zeros((prompts, width + 1), np.uint32) for _ in range(5)
-        )
+    keys: list[pa.Array]
+    steps: Counts
+    counted: Counts
+    tokens: Counts
+    full: Counts
+    at_risk: Counts | None
+    survived: Counts | None
+    reached: Counts | None
+    missed: Counts | None
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        if batch["row"].null_count:
-            self.lost += batch["row"].null_count
-            batch = batch.filter(batch["row"].is_valid())
-        if not batch.num_rows:
-            return
-        row = batch["row"].to_numpy().astype(np.intp)
-        # steps of a prompt mostly stand together, so a batch has few prompts, in a narrow range
-        first, last = int(row.min()), int(row.max()) + 1
-        row -= first
-        where, size = slice(first, last), last - first
-        steps = np.bincount(row, minlength=size)
-        self.steps[where] += steps
-        tokens = batch["tokens"]
-        if tokens.null_count:
-            has = tokens.is_valid().to_numpy(zero_copy_only=False)
-            self.counted[where] += np.bincount(row[has], minlength=size)
-        else:
-            self.counted[where] += steps
-        # sums of doubles are exact here: far below 2^53
-        self.tokens[where] += np.bincount(row, _filled(tokens, 0), size).astype(np.int64)
-        if self.width:
-            self._slots(batch, row, where)
 
-    def _slots(self, batch: pa.RecordBatch, row: NDArray[np.intp], where: slice) -> None:
-        eligible, accepted = _filled(batch["eligible"], 0), _filled(batch["accepted"], -1)
-        vocabulary = batch["vocabulary"]
-        if vocabulary.true_count:
-            missed = vocabulary.fill_null(False).to_numpy(zero_copy_only=False)
-            missed &= (accepted >= 0) & (accepted < np.minimum(eligible, self.width))
-            self._count(self.missed, where, row[missed], accepted[missed] + 1)
-        full = (eligible >= self.width) & (accepted >= 0)
-        if full.all():
-            self._count(self.full, where, row, np.minimum(accepted, self.width))
-            return
-        self._count(self.full, where, row[full], np.minimum(accepted[full], self.width))
-        row, accepted = row[~full], accepted[~full]
-        eligible = np.minimum(eligible[~full], self.width)
-        self._count(self.at_risk, where, row, eligible)
-        self._count(self.survived, where, row, np.minimum(eligible, np.maximum(accepted, 0)))
-        self._count(self.reached, where, row, np.minimum(eligible, accepted + 1))
+def _reduced(table: pa.Table, protocol: str) -> _Batch | None:
+    """The batch by prompt; None if it has no step under ``protocol``."""
+    columns = of_protocol(table, protocol)
+    if not columns:
+        return None
+    prompt, keys = _numbered(columns)
+    m = len(keys[0])
+    drafted, eligible, accepted = (columns[name] for name in ("drafted", "eligible", "accepted"))
+    if eligible.null_count:  # logs that do not tell which slots were at risk: all that were drafted
+        eligible = pc.coalesce(eligible, drafted)
+    at_risk = np.clip(_filled(eligible, 0), 0, MOST_SLOTS)
+    agreed = _filled(accepted, -1)
+    tokens = accepted if protocol == "prefix" else columns["emitted"]
+    steps = np.bincount(prompt, minlength=m)
+    counted = steps
+    if tokens.null_count:
+        counted = np.bincount(prompt[tokens.is_valid().to_numpy(zero_copy_only=False)], minlength=m)
+    # sums of doubles are exact here: far below 2^53
+    sums = np.bincount(prompt, _filled(tokens, 0), m).astype(np.int64)
+    if protocol == "prefix":
+        sums += counted
+    width = int(at_risk.max())
 
-    def _count(self, histogram: Counts, where: slice, row: NDArray[np.intp], column: NDArray[Any]) -> None:
-        place = row * (self.width + 1)
+    def histogram(rows: NDArray[np.bool_] | None, column: Counts) -> Counts:
+        place = (prompt if rows is None else prompt[rows]) * (width + 1)
         place += column
-        added = np.bincount(place, minlength=(where.stop - where.start) * (self.width + 1))
-        histogram[where] += added.reshape(-1, self.width + 1).astype(np.uint32)
+        return np.bincount(place, minlength=m * (width + 1)).reshape(m, -1).astype(np.uint32)
 
-    def finish(self, orphans: set[str]) -> Steps:
-        self.survived += self.full
-        if self.width:
-            self.at_risk[:, -1] += self.full.sum(axis=1, dtype=np.uint32)
-            self.reached[:, 1:] += self.full[:, :-1]
-            self.reached[:, -1] += self.full[:, -1]
-        small = np.dtype(np.uint16 if self.steps.max(initial=0) < 2**16 else np.uint32)
-        at_risk, survived, reached = (
-            np.cumsum(h[:, :0:-1], axis=1, dtype=small)[:, ::-1] for h in (self.at_risk, self.survived, self.reached)
-        )
-        few = tuple(sorted(orphans)[:6])
-        missed = self.missed[:, 1:].astype(small)
-        return Steps(self.steps, self.counted, self.tokens, at_risk, survived, reached, missed, few, len(orphans))
+    missed = None
+    vocabulary = columns["ended"].dictionary.index("vocabulary").as_py()
+    if vocabulary >= 0:
+        rows = _filled(columns["ended"].indices, -1) == vocabulary
+        rows &= (agreed >= 0) & (agreed < at_risk)
+        missed = histogram(rows, agreed[rows] + 1)
+    whole = (at_risk == width) & (agreed >= 0)
+    if whole.all():
+        full = histogram(None, np.minimum(agreed, width))
+        return _Batch(keys, steps, counted, sums, full, None, None, None, missed)
+    full = histogram(whole, np.minimum(agreed[whole], width))
+    others = ~whole
+    at_risk, agreed = at_risk[others], agreed[others]
+    three = (at_risk, np.minimum(at_risk, np.maximum(agreed, 0)), np.minimum(at_risk, agreed + 1))
+    return _Batch(keys, steps, counted, sums, full, *(histogram(others, column) for column in three), missed)
+
+
+def _numbered(columns: dict[str, pa.Array]) -> tuple[NDArray[np.int64], list[pa.Array]]:
+    """(number of each step's prompt in the batch, key columns of these prompts)."""
+    code = columns["prompt_id"].indices.to_numpy().astype(np.int64)
+    for name in ("eval_id", "turn", "sample"):
+        column = columns[name]
+        part = (column.indices if pa.types.is_dictionary(column.type) else column).to_numpy()
+        low, high = int(part.min()), int(part.max())
+        if low < high:
+            if int(code.max()) * (high - low + 1) >= 2**62:
+                code = np.unique(code, return_inverse=True)[1]
+            code = code * (high - low + 1) + (part - np.int64(low))
+    if int(code.max()) < 2 * code.size:
+        first = np.full(int(code.max()) + 1, -1)
+        first[code[::-1]] = np.arange(code.size)[::-1]  # of several writes to a place the last one stays
+        there = first >= 0
+        number = code if there.all() else (np.cumsum(there) - 1)[code]
+        first = first[there]
+    else:
+        _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    keys = [columns[name].take(pa.array(first)) for name in FOUND_BY]
+    return number, [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
+
+
+def _flush(waiting: list[_Batch], index: KeyIndex, total: _Total) -> set[str]:
+    """Add the batches up and forget them; ids of prompts that the index lacks."""
+    if not waiting:
+        return set()
+    keys = [pa.concat_arrays(parts) for parts in zip(*(batch.keys for batch in waiting), strict=True)]
+    rows = index.find(keys)
+    start = 0
+    for batch in waiting:
+        total.add(batch, rows[start : start + len(batch.steps)])
+        start += len(batch.steps)
+    waiting.clear()
+    lost = np.flatnonzero(rows < 0)
+    return set(keys[FOUND_BY.index("prompt_id")].take(pa.array(lost)).to_pylist()) if lost.size else set()
+
+
+class _Total:
+    """What batches add up to, by row of n prompts. Histograms as in `_Batch`, each None while it is all 0."""
+
+    def __init__(self, n: int):
+        self.n, self.width, self.small = n, 0, np.dtype(np.uint16)
+        self.steps, self.counted, self.tokens = (np.zeros(n, np.int64) for _ in range(3))
+        self.histograms: dict[str, Counts] = {}
+
+    def add(self, batch: _Batch, rows: NDArray[np.int64] | slice) -> None:
+        """``rows``: of the batch's prompts, -1 for those that are not wanted."""
+        known: NDArray[np.bool_] | slice = slice(None)
+        if not isinstance(rows, slice) and (rows < 0).any():
+            known = rows >= 0
+            rows = rows[known]
+        self.steps[rows] += batch.steps[known]
+        self.counted[rows] += batch.counted[known]
+        self.tokens[rows] += batch.tokens[known]
+        if self.small.itemsize == 2 and self.steps[rows].max(initial=0) >= 2**16:
+            self.small = np.dtype(np.uint32)
+            self.histograms = {name: held.astype(self.small) for name, held in self.histograms.items()}
+        width = batch.full.shape[1] - 1
+        if width > self.width:
+            self._widen(width)
+        if width == self.width:
+            self._add("full", rows, batch.full[known])
+        else:
+            self._spread(batch.full[known], rows)
+        for name in ("at_risk", "survived", "reached", "missed"):
+            if (added := getattr(batch, name)) is not None:
+                self._add(name, rows, added[known])
+
+    def _add(self, name: str, rows: NDArray[np.int64] | slice, added: Counts) -> None:
+        if name not in self.histograms:
+            self.histograms[name] = np.zeros((self.n, self.width + 1), self.small)
+        self.histograms[name][rows, : added.shape[1]] += added.astype(self.small)
+
+    def _spread(self, full: Counts, rows: NDArray[np.int64] | slice) -> None:
+        """Steps of which a known number of slots was at risk, as the three histograms of steps in general."""
+        at_risk, reached = np.zeros_like(full), np.zeros_like(full)
+        at_risk[:, -1] = full.sum(axis=1, dtype=full.dtype)
+        reached[:, 1:] = full[:, :-1]
+        reached[:, -1] += full[:, -1]
+        for name, added in (("at_risk", at_risk), ("survived", full), ("reached", reached)):
+            self._add(name, rows, added)
+
+    def _widen(self, width: int) -> None:
+        full = self.histograms.pop("full", None)
+        self.histograms = {
+            name: np.pad(held, ((0, 0), (0, width - self.width))) for name, held in self.histograms.items()
+        }
+        self.width = width
+        if full is not None:
+            self._spread(full, slice(None))
+
+    def finish(self, orphans: tuple[str, ...], n_orphans: int) -> Steps:
+        """The counts by slot. Arrays are laid out by slot, as they are read."""
+        n, width = self.n, self.width
+        if "full" in self.histograms and len(self.histograms.keys() - {"missed"}) == 1:
+            # all slots were at risk in every step: the survivors of each slot tell all
+            survivors = _at_least(self.histograms.pop("full"))
+            at_risk = np.broadcast_to(survivors[0], (width, n)).T
+            survived, reached = survivors[1:].T, survivors[:-1].T
+        else:
+            if (full := self.histograms.pop("full", None)) is not None:
+                self._spread(full, slice(None))
+            at_risk, survived, reached = (
+                _at_least(self.histograms.pop(name))[1:].T if name in self.histograms else self._nothing()
+                for name in ("at_risk", "survived", "reached")
+            )
+        missed = self.histograms["missed"][:, 1:] if "missed" in self.histograms else self._nothing()
+        return Steps(self.steps, self.counted, self.tokens, at_risk, survived, reached, missed, orphans, n_orphans)
+
+    def _nothing(self) -> Counts:
+        return np.broadcast_to(np.zeros((), self.small), (self.n, self.width))
+
+
+def _at_least(histogram: Counts) -> Counts:
+    """(w + 1, n): how many counts of the histogram (n, w + 1) are k or more."""
+    found = np.empty(histogram.shape[::-1], histogram.dtype)
+    so_far = np.zeros(len(histogram), histogram.dtype)
+    for k in range(found.shape[0] - 1, -1, -1):
+        so_far += histogram[:, k]
+        found[k] = so_far
+    return found
 
 
 def _filled(column: pa.Array, value: int) -> NDArray[Any]:
