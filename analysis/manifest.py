@@ -55,6 +55,7 @@ class Training(_Record):
     settings: dict[str, Any]
     settings_sha256: str
     seeds: dict[str, int]
+    precision: str | None = None  # of the matrix products, as the device of the first step decided it
     corpus_sha256: str | None = None
     prompt_set_sha256: str | None = None
     examples: int | None = None

@@ -173,6 +173,7 @@ class TrainingSettings(Settings):
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip: float = 1.0
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"  # of matrix products; weights are float32
     checkpoint_every: int = Field(default=200, ge=1)
     init_from: str | None = None  # a checkpoint folder to start from (drafters.warm_start)
 

@@ -29,7 +29,7 @@ from drafters.progress import progress
 from drafters.prompts import Prompt, load_prompts, prompt_set_hash, remove_overlap
 from drafters.provenance import environment
 from drafters.target import Target, default_layer_ids
-from drafters.trainer import Trainer
+from drafters.trainer import Trainer, native_precision
 
 FINAL = "final"  # checkpoints/final: config.json and model.safetensors of the finished drafter
 TRAINING_PROMPTS = "training_prompts.json"  # beside it: what an evaluation must not ask again
@@ -61,7 +61,10 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     validation = _validation_corpora(config, target, prompts, manifest)
 
     drafter_config = complete(config.drafter, target, corpus.token_counts())
-    trainer = Trainer(config, drafter_config, corpus, target, device)
+    if manifest.training.precision is None:  # a training goes on in the precision that it began with
+        asked = config.training.precision
+        manifest.training.precision = native_precision(device) if asked == "auto" else asked
+    trainer = Trainer(config, drafter_config, corpus, target, device, manifest.training.precision)
     manifest.drafter = records.Drafter(
         config=drafter_config.model_dump(mode="json", exclude={"draft_vocab"})
         | {"draft_vocab": len(drafter_config.draft_vocab) if drafter_config.draft_vocab else None},

@@ -36,6 +36,19 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
 
 
+def native_precision(device: str) -> str:
+    """``bfloat16`` where the device multiplies it natively (about twice as fast), else ``float32``.
+
+    A CPU without AVX512-BF16 or AMX emulates it, several times slower than float32.
+    """
+    kind = torch.device(device).type
+    if kind == "cpu":
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    else:
+        native = kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if native else "float32"
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sequences of one forward pass with their blocks: features [b, S, T, H], blocks and label rows."""
@@ -67,10 +80,22 @@ def collate(
 
 
 class Trainer:
-    """Trains one drafter on a corpus; state is the step, the weights, the moments and the data hash."""
+    """Trains one drafter on a corpus; state is the step, the weights, the moments and the data hash.
 
-    def __init__(self, config: RunConfig, drafter_config: DrafterConfig, corpus: Corpus, target: Target, device: str):
+    ``precision``: of the matrix products (``bfloat16`` or ``float32``); weights, moments and sums are float32.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        drafter_config: DrafterConfig,
+        corpus: Corpus,
+        target: Target,
+        device: str,
+        precision: str = "float32",
+    ):
         self.config, self.corpus, self.device = config, corpus, torch.device(device)
+        self.mixed = precision == "bfloat16"
         settings = config.training
         self.drafter = Drafter(drafter_config).initialise(config.seeds.init)
         if settings.init_from:
@@ -78,7 +103,11 @@ class Trainer:
         self.drafter.to(self.device)
         self.head = Head(target, drafter_config)
         self.optimizer = torch.optim.AdamW(
-            self.drafter.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+            self.drafter.parameters(),
+            lr=settings.lr,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=True,  # one pass over the weights: a fifth of a step on two cores otherwise
         )
         self.per_step = settings.batch * settings.accumulate
         self.total_examples = (
@@ -192,7 +221,7 @@ class Trainer:
 
     def _forward(self, batch: Batch, weights: Weights) -> BlockLoss:
         device = self.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.mixed):
             embeddings = self.head.embed(batch.blocks.ids).to(device)
             hidden = self.drafter.draft_hidden(batch.features.to(device), embeddings, batch.blocks.anchors.to(device))[
                 :, :, 1:

@@ -93,6 +93,27 @@ def test_a_stopped_training_ends_bit_equal(workplace, monkeypatch, stop_after):
     same_run(workplace / "runs/whole", workplace / "runs/stopped")
 
 
+def test_a_training_goes_on_in_the_precision_that_it_began_with(workplace, monkeypatch):
+    step = train.Trainer.train_step
+    mixed = []
+
+    def dying(self):
+        mixed.append(self.mixed)
+        if len(mixed) == 6:
+            raise Killed
+        return step(self)
+
+    monkeypatch.setattr(train.Trainer, "train_step", dying)
+    monkeypatch.setattr(train, "native_precision", lambda device: "bfloat16")
+    assert run(train, "arm.yaml") == 70
+    monkeypatch.setattr(train, "native_precision", lambda device: "float32")  # another machine
+    assert run(train, "arm.yaml") == 0
+    assert set(mixed) == {True}
+    assert Run.open("runs/arm").manifest.training.precision == "bfloat16"
+    assert run(train, "arm.yaml", "--run", "runs/exact", "--set", "training.precision=float32") == 0
+    assert Run.open("runs/exact").manifest.training.precision == "float32"
+
+
 def test_the_same_configuration_gives_the_same_bytes(workplace):
     assert run(train, "arm.yaml", "--run", "runs/one") == 0
     assert run(train, "arm.yaml", "--run", "runs/two") == 0

@@ -25,7 +25,8 @@ def make_trainer(workplace):
             target, load_prompts(config.corpus.prompts), layer_ids=(1, 3), max_new_tokens=16, batch_size=8
         )
         drafter_config = complete(config.drafter, target, corpus.token_counts())
-        return Trainer(config, drafter_config, corpus, target, "cpu")
+        precision = "bfloat16" if config.training.precision == "bfloat16" else "float32"
+        return Trainer(config, drafter_config, corpus, target, "cpu", precision)
 
     return make
 
@@ -59,6 +60,19 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(make_trainer, weigh
         assert float((parts[name] - gradient).abs().max() / scale) < 1e-5, name
     assert whole_row["data_hash"] == parts_row["data_hash"]
     assert parts_row["loss"] == pytest.approx(whole_row["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("fusion", ["concat", "gated", "layerwise_gated"])
+def test_bfloat16_products_change_the_numbers_but_not_what_is_computed(make_trainer, fusion):
+    common = [f"drafter.fusion={fusion}", "training.clip=1e9"]
+    row, exact, _ = gradients(make_trainer(*common))
+    mixed_row, mixed, weights = gradients(make_trainer(*common, "training.precision=bfloat16"))
+    assert mixed_row["data_hash"] == row["data_hash"]
+    assert mixed_row["loss"] != row["loss"]
+    assert mixed_row["loss"] == pytest.approx(row["loss"], rel=1e-2)
+    flat, mixed_flat = (torch.cat([g.flatten() for g in each.values()]) for each in (exact, mixed))
+    assert float(torch.cosine_similarity(flat, mixed_flat, dim=0)) > 0.99
+    assert all(tensor.dtype == torch.float32 for tensor in (*mixed.values(), *weights.values()))
 
 
 def test_arms_see_the_same_data_whatever_their_fusion(make_trainer):
