@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import exploration, lossless, texts
 from analysis.baseline import AgainstBaseline, against_baseline
+from analysis.benchmark_table import BenchmarkTable, benchmark_table
 from analysis.controls import Control, compare_controls
 from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.errors import DataError, UsageError
@@ -36,6 +37,7 @@ from analysis.positions import positions
 from analysis.published import below_published, published_for
 from analysis.question import headline_of, open_run, pick
 from analysis.runlog import Run
+from analysis.seen import by_seen
 from analysis.speed import Speed, speed
 from analysis.throughput import Throughput, throughput
 from analysis.wording import HEADLINES, Caution, Estimand, caution
@@ -50,9 +52,10 @@ class Comparison:
 
     ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
     the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
-    family adjusted by Holm. ``position_difference``: survival by draft position, B - A. ``published``: rows of others'
-    drafters for the same target. ``controls``, ``gain``: what speaks for the dynamics of B's gate. ``cautions``
-    concern the comparison as a whole; each estimate carries its own.
+    family adjusted by Holm; ``by_seen`` the same per kind of prompt, by whether training had its template.
+    ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
+    target; ``benchmarks``: those of the six published benchmarks that the runs have. ``controls``, ``gain``: what
+    speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
@@ -62,6 +65,7 @@ class Comparison:
     overall: Estimate
     others: tuple[Estimate, ...]
     by_dataset: Mapping[str, Estimate]
+    by_seen: Mapping[str, Estimate]
     heterogeneity: Heterogeneity | None
     interactions: tuple[Interaction, ...]
     datasets: tuple[DatasetFacts, ...]
@@ -70,6 +74,7 @@ class Comparison:
     outputs: Outputs
     throughput: Throughput | None
     published: pd.DataFrame
+    benchmarks: BenchmarkTable | None
     controls: tuple[Control, ...]
     gain: GainBySpread | None
     pairs: Pairs
@@ -85,7 +90,7 @@ class Comparison:
 
     @property
     def estimates(self) -> tuple[Estimate, ...]:
-        """Every estimate: the headline, the other estimands, then the data sets."""
+        """The headline, the other estimands, then the data sets."""
         return (self.overall, *self.others, *self.by_dataset.values())
 
     def to_frame(self) -> pd.DataFrame:
@@ -180,7 +185,8 @@ def compare_runs(
     arm_a, arm_b, position_difference = positions(first, second, pairs)
     label_a, label_b = labels(a, b)
     rows, text = compare_arms(a, b, protocol), outputs(first, second, pairs)
-    published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
+    temperature = _temperature(a, protocol)
+    published = published_for(a.manifest.target, temperature, by_dataset)
     histories = load_history(a), load_history(b)
     against = against_baseline(open_run(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
     other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
@@ -192,6 +198,7 @@ def compare_runs(
         overall=overall,
         others=(*further, *((balanced,) if balanced else ()), *other_protocol),
         by_dataset=by_dataset,
+        by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),
         interactions=interactions(pairs.frame, estimand),
         datasets=tuple(dataset_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
@@ -200,6 +207,7 @@ def compare_runs(
         outputs=text,
         throughput=throughput(a, b),
         published=published,
+        benchmarks=benchmark_table(first, second, pairs, temperature),
         controls=compare_controls(first, second, third, estimand, min_coverage, strict),
         gain=gain_by_spread(pairs, gates_a, gates_b),
         pairs=pairs,

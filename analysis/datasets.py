@@ -44,12 +44,13 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
         residuals = [w * (v - m) for v, m, w in zip(values, means, weights, strict=True)]
         arms.append(sum(means) / len(groups) + np.concatenate(residuals))
     clusters = np.concatenate([rows["cluster_id"].to_numpy() for rows in groups])
-    ties = sum(int((rows["tokens_a"] == rows["tokens_b"]).sum()) for rows in groups)
+    ties = int(((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).sum())
     estimate = of_values(arms[0], arms[1], ties, clusters, balanced(estimand))
     lone = [str(rows["dataset"].iloc[0]) for rows in groups if rows["cluster_id"].nunique() < 2]
     if not lone:
         return estimate
     estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)
+    estimate = replace(estimate, lo_a=None, hi_a=None, lo_b=None, hi_b=None)
     told = (caution("lone-clusters", names=", ".join(lone)),)
     return replace(estimate, method="none", verdict=Verdict.INCONCLUSIVE, cautions=told)
 

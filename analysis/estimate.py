@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import exact, wording
-from analysis.cluster import cluster_t, partition
+from analysis.cluster import Partition, cluster_t, partition
 from analysis.inference import ALPHA, LEVEL, Equivalence, infer
 from analysis.ratio import linearise
 from analysis.sensitivity import detectable
@@ -24,7 +24,9 @@ from analysis.wording import Caution, Estimand, Verdict, caution
 class Estimate:
     """A paired difference, B - A, with what it rests on. None is: not defined.
 
-    ``subset``: the data set it is about, None for all. ``lo``, ``hi``: interval at ``level``. ``p``: two-sided;
+    ``subset``: the data set, or the kind of prompts, it is about, None for all. ``lo_a`` to ``hi_b``: cluster-robust
+    t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
+    ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
     ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
     pairs without a difference. ``se``, its degrees of freedom ``df``, ``design_effect``, ``icc``: of the
     cluster-robust mean, whatever the method. ``mde``: the true difference that a test like this one finds with
@@ -36,7 +38,11 @@ class Estimate:
     subset: str | None
     method: str
     mean_a: float | None
+    lo_a: float | None
+    hi_a: float | None
     mean_b: float | None
+    lo_b: float | None
+    hi_b: float | None
     estimate: float | None
     lo: float | None
     hi: float | None
@@ -130,6 +136,16 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     return Verdict.INCONCLUSIVE, ()
 
 
+_OF_THE_ARMS = ("mean_a", "lo_a", "hi_a", "mean_b", "lo_b", "hi_b")
+
+
+def own_mean(values: NDArray[Any], clusters: Partition) -> tuple[float, float | None, float | None]:
+    """One arm's mean of ``values`` (n,) with its cluster-robust t interval; none where clusters do not differ, since
+    want of spread is not certainty."""
+    found = cluster_t(values, clusters, LEVEL)
+    return (found.mean, found.lo, found.hi) if found.se else (found.mean, None, None)
+
+
 def of_values(
     a: NDArray[Any],
     b: NDArray[Any],
@@ -142,7 +158,7 @@ def of_values(
     """The estimate of mean(b) - mean(a), (n,) values per arm of the same prompts, ``ties`` of them equal."""
     n = a.size
     if n == 0:
-        nothing = ("mean_a", "mean_b", "estimate", "lo", "hi", "p", "p_adjusted", "se", "design_effect", "icc", "mde")
+        nothing = (*_OF_THE_ARMS, "estimate", "lo", "hi", "p", "p_adjusted", "se", "design_effect", "icc", "mde")
         return Estimate(
             estimand=estimand,
             subset=subset,
@@ -166,8 +182,7 @@ def of_values(
             estimand=estimand,
             subset=subset,
             method=found.method,
-            mean_a=float(a.mean()),
-            mean_b=float(b.mean()),
+            **dict(zip(_OF_THE_ARMS, (*own_mean(a, clusters), *own_mean(b, clusters)), strict=True)),
             estimate=robust.mean,
             lo=found.lo,
             hi=found.hi,

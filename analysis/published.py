@@ -6,12 +6,12 @@ hardware, other software, their own prompts. Targets and data sets are matched b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from importlib import resources
 
 import pandas as pd
 
+from analysis.benchmark_names import plain
 from analysis.estimate import Estimate
 from analysis.manifest import Target
 from analysis.wording import TAU_POOLED, Caution, caution
@@ -20,19 +20,24 @@ from analysis.wording import TAU_POOLED, Caution, caution
 CLEARLY = 0.8
 #: The authors' mean over all their data sets, more than we may have: shown, never compared with.
 AVERAGE = "average"
-_ALIASES = {"lcb": "livecodebench", "humanevalplus": "humaneval", "aime2025": "aime25", "math": "math500"}
+
+
+def read_published() -> pd.DataFrame:
+    """The table: target, method, temperature, dataset, tau, speedup, hardware, settings, source. ``settings`` of a row
+    :data:`AVERAGE` says what it is an average of."""
+    with resources.files("analysis").joinpath("data/published.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file)
 
 
 def published_for(target: Target | None, temperature: float, datasets: Mapping[str, Estimate]) -> pd.DataFrame:
     """Published rows of this target at this temperature for these data sets: the table's columns, ``dataset`` as the
     run spells it, and the authors' averages last. Empty if no row is about this target and one of these data sets."""
-    with resources.files("analysis").joinpath("data/published.csv").open(encoding="utf-8") as file:
-        table = pd.read_csv(file)
-    name = _plain(target.id.rsplit("/", 1)[-1]) if target else ""
-    rows = table[(table["target"].map(_plain) == name) & (table["temperature"] == temperature)]
-    ours = {_plain(name): name for name in datasets}
+    table = read_published()
+    name = plain(target.id.rsplit("/", 1)[-1]) if target else ""
+    rows = table[(table["target"].map(plain) == name) & (table["temperature"] == temperature)]
+    ours = {plain(name): name for name in datasets}
     average = rows["dataset"] == AVERAGE
-    matched = rows[~average].assign(dataset=rows["dataset"].map(lambda name: ours.get(_plain(name))))
+    matched = rows[~average].assign(dataset=rows["dataset"].map(lambda name: ours.get(plain(name))))
     matched = matched.dropna(subset=["dataset"]).sort_values(["dataset", "method"])
     return pd.concat([matched, rows[average]], ignore_index=True) if len(matched) else matched
 
@@ -62,8 +67,3 @@ def below_published(rows: pd.DataFrame, datasets: Mapping[str, Estimate]) -> tup
                 )
             )
     return tuple(told)
-
-
-def _plain(name: str) -> str:
-    letters = re.sub("[^a-z0-9]", "", name.lower())
-    return _ALIASES.get(letters, letters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis import baseline_sections, gate_sections, sections, speed_sections, study_sections
+from analysis import baseline_sections, benchmark_sections, gate_sections, sections, speed_sections, study_sections
 from analysis.answers import answers, headline
 from analysis.comparison import Comparison
 from analysis.figures import Plot
@@ -24,6 +24,7 @@ def report(
         s=sections,
         speed=speed_sections,
         baseline=baseline_sections,
+        benchmarks=benchmark_sections,
         gates=gate_sections,
         title=title or f"{c.b.label} against {c.a.label}",
         question=question,

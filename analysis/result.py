@@ -31,6 +31,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "overall": c.overall,
         "others": c.others,
         "by_dataset": c.by_dataset,
+        "by_seen": c.by_seen,
         "heterogeneity": c.heterogeneity,
         "interactions": c.interactions,
         "datasets": c.datasets,
@@ -40,6 +41,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "throughput": c.throughput,
         "baseline": c.baseline,
         "published": c.published,
+        "benchmarks": c.benchmarks,
         "controls": c.controls,
         "gain": c.gain,
         "pairs": {

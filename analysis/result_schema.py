@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pandas as pd
 
 from analysis.baseline import AgainstBaseline
+from analysis.benchmark_table import BenchmarkTable
 from analysis.controls import Control
 from analysis.datasets import Heterogeneity, Interaction
 from analysis.errors import run_command
@@ -42,6 +43,7 @@ _COMPARISON: dict[str, Any] = {
     "overall": Estimate,
     "others": tuple[Estimate, ...],
     "by_dataset": Mapping[str, Estimate],
+    "by_seen": Mapping[str, Estimate],
     "heterogeneity": Heterogeneity | None,
     "interactions": tuple[Interaction, ...],
     "datasets": tuple[DatasetFacts, ...],
@@ -51,6 +53,7 @@ _COMPARISON: dict[str, Any] = {
     "throughput": Throughput | None,
     "baseline": AgainstBaseline | None,
     "published": pd.DataFrame,
+    "benchmarks": BenchmarkTable | None,
     "controls": tuple[Control, ...],
     "gain": GainBySpread | None,
     "fairness": tuple[FairnessRow, ...],

@@ -13,7 +13,7 @@ from analysis.exploration import roles_in_words
 from analysis.facts import ArmSummary
 from analysis.manifest import Manifest
 from analysis.markdown import table
-from analysis.wording import counted, interval, number, one_line, p_value, percent, signed
+from analysis.wording import counted, interval, number, one_line, p_value, percent, signed, with_interval
 
 LOST_SHOWN = 20
 
@@ -22,17 +22,31 @@ def overall_table(c: Comparison) -> str:
     """Estimates of all pairs, one estimand a row, the headline first."""
     headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"]
     cells = [
-        (e.estimand.name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
+        (e.estimand.name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
          f"{e.n_pairs:,}", f"{e.n_clusters:,}", e.verdict)
         for e in (c.overall, *c.others)
     ]  # fmt: skip
     return table(headers, cells, numeric=8)
 
 
+def own_means(e: Estimate) -> tuple[str, str]:
+    """Each arm's mean, with its own interval."""
+    return with_interval(e.mean_a, e.lo_a, e.hi_a), with_interval(e.mean_b, e.lo_b, e.hi_b)
+
+
 def dataset_table(c: Comparison) -> str:
     """The headline's estimand per data set."""
+    return _family("data set", c.by_dataset)
+
+
+def seen_table(c: Comparison) -> str | None:
+    """The headline's estimand by what training saw of the prompts, where that is not the same for all."""
+    return _family("prompts", c.by_seen) if len(c.by_seen) > 1 else None
+
+
+def _family(kind: str, estimates: Mapping[str, Estimate]) -> str:
     headers = [
-        "data set",
+        kind,
         "A",
         "B",
         "difference",
@@ -45,9 +59,9 @@ def dataset_table(c: Comparison) -> str:
         "verdict",
     ]
     cells = [
-        (name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
+        (name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
          p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}", number(e.mde, 2), e.verdict)
-        for name, e in c.by_dataset.items()
+        for name, e in estimates.items()
     ]  # fmt: skip
     return table(headers, cells, numeric=10)
 

@@ -99,7 +99,7 @@ class Speed:
 
 def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
     """What the timings of two runs say over their paired prompts; None if neither run has any."""
-    timings = {"A": _timings(a, pairs), "B": _timings(b, pairs)}
+    timings = {"A": timings_of(a, pairs), "B": timings_of(b, pairs)}
     if all(frame.empty for frame in timings.values()):
         return None
     usable, left_out = {}, {}
@@ -127,8 +127,9 @@ def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
     )
 
 
-def _timings(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
-    """Sums over repeats: one row per (paired prompt, mode) with decode_s, tokens after the first, parts, repeats."""
+def timings_of(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
+    """Sums over repeats: one row per (row of the pairs' frame, mode) with decode_s, tokens after the first, parts,
+    repeats."""
     columns = ["prompt", "mode", "decode_s", "tokens", *_PARTS, "repeats"]
     if not evaluated.run.has("timings"):
         return pd.DataFrame(columns=columns)

@@ -8,6 +8,7 @@ from analysis.comparison import Comparison
 from analysis.estimate import Estimate
 from analysis.markdown import table
 from analysis.matrix import Matrix
+from analysis.sections import own_means
 from analysis.seed_study import SeedComparison
 from analysis.seeds import FEWEST_SEEDS
 from analysis.wording import counted, interval, number, p_value, signed
@@ -31,9 +32,9 @@ def matrix_table(m: Matrix) -> str:
     """One arm a row, over all prompts."""
     headers = ["arm", "mean", "difference from the first", "95% interval", "p", "p, Holm", "pairs", "clusters"]
     first = m.comparisons[0]
-    rows = [(f"{first.a.label} (first)", number(first.overall.mean_a), *[None] * 6, None)]
+    rows = [(f"{first.a.label} (first)", own_means(first.overall)[0], *[None] * 6, None)]
     rows += [
-        (c.b.label, number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted),
+        (c.b.label, own_means(e)[1], signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted),
          f"{e.n_pairs:,}", f"{e.n_clusters:,}", _against_first(e))
         for c, e in zip(m.comparisons, m.overall, strict=True)
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -182,6 +183,12 @@ def interval(lo: float | None, hi: float | None, digits: int = 3) -> str:
     return "—" if lo is None or hi is None else f"{signed(lo, digits)} to {signed(hi, digits)}"
 
 
+def with_interval(value: float | None, lo: float | None, hi: float | None, digits: int = 3) -> str:
+    """``3.785 (3.13 to 4.44)``: a mean and its interval, to two digits; bare where there is none."""
+    bounds = "" if lo is None or hi is None else f" ({number(lo, 2)} to {number(hi, 2)})"
+    return number(value, digits) + bounds
+
+
 def times(estimate: float, lo: float | None, hi: float | None) -> str:
     """``1.85 times (1.71 to 2.00)``."""
     return f"{estimate:.2f} times" + ("" if lo is None or hi is None else f" ({lo:.2f} to {hi:.2f})")
@@ -201,8 +208,8 @@ def equals_p(p: float | None) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a percentage."""
-    return "—" if share is None else f"{100 * share:.{digits}f}%"
+    """A share as a percentage; a dash for none, and for a share of nothing (NaN)."""
+    return "—" if share is None or math.isnan(share) else f"{100 * share:.{digits}f}%"
 
 
 def counted(n: int, noun: str) -> str:
