@@ -1,7 +1,8 @@
 """The study, from nothing: ``python -m drafters.study STUDY.yaml``.
 
-Trains every arm on one corpus, counts the baseline, evaluates all of them together on held-out prompts, and
-writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes on after a stop.
+Trains every arm on one corpus, counts the baseline, evaluates all of them together on held-out prompts, times
+some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes
+on after a stop.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from drafters.baseline import make_next_token_run
 from drafters.config import PromptList, Settings, load_config, parse, read_yaml
 from drafters.controls import CONTROLS, control_run
 from drafters.evaluate import evaluate
+from drafters.generation import GenerateSettings
 from drafters.train import default_device, run_folder, train
 
 
@@ -26,14 +28,23 @@ class StudyEvaluation(Settings):
     batch_size: int = 32
 
 
+class StudySpeed(Settings):
+    """Whole answers of some runs beside plain decoding, one prompt at a time, by turns."""
+
+    runs: tuple[str, ...]
+    prompts: PromptList
+    max_new_tokens: int
+
+
 class Study(Settings):
     """A study file: arm configurations (beside it), the baseline's run name, runs whose gates are controlled for,
-    and the evaluation."""
+    the evaluation of all of them, and of some the speed."""
 
     arms: tuple[str, ...]
     baseline: str | None = None
     gate_controls: tuple[str, ...] = ()
     evaluation: StudyEvaluation
+    speed: StudySpeed | None = None
 
 
 def run_study(path: Path, device: str) -> list[Path]:
@@ -51,6 +62,10 @@ def run_study(path: Path, device: str) -> list[Path]:
     settings = study.evaluation
     lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
     print(*lines, sep="\n")
+    if speed := study.speed:
+        generate = GenerateSettings(max_new_tokens=speed.max_new_tokens, baseline=True)
+        timed = [str(run_folder(name, None)) for name in speed.runs]
+        print(*evaluate(timed, speed.prompts, generate=generate, batch_size=1, device=device), sep="\n")
     for folder in folders:
         times = read_manifest(str(folder)).timings
         print(f"{folder.name}: " + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in times.items()))

@@ -1,0 +1,48 @@
+"""A study from nothing: arms, controls, baseline, evaluation, speed and reports by one command."""
+
+import pytest
+import yaml
+
+from analysis.runlog import Run
+from drafters import study
+
+
+@pytest.fixture
+def tiny_study(workplace):
+    """study.yaml: two arms of the workplace's configuration, its gate controls, a baseline, and a plan."""
+    for name, fusion in (("plain", "concat"), ("gated", "gated")):
+        arm = {"extends": "arm.yaml", "name": name, "drafter": {"fusion": fusion}, "training": {"steps": 6}}
+        (workplace / f"{name}.yaml").write_text(yaml.safe_dump(arm))
+    prompts = [{"source": "test.jsonl", "name": "new sums"}]
+    described = {
+        "arms": ["plain.yaml", "gated.yaml"],
+        "baseline": "next-token",
+        "gate_controls": ["gated"],
+        "evaluation": {"prompts": prompts},
+        "speed": {"runs": ["plain", "gated"], "prompts": [{**prompts[0], "count": 3}], "max_new_tokens": 12},
+    }
+    (workplace / "study.yaml").write_text(yaml.safe_dump(described))
+    (workplace / "reports").mkdir()
+    (workplace / "reports/plan.yaml").write_text(yaml.safe_dump({"comparisons": [{"a": "plain", "b": "gated"}]}))
+    return workplace
+
+
+def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study, capsys):
+    assert study.main(["study.yaml"]) == 0
+    runs = {path.name: Run.open(str(path)) for path in (tiny_study / "runs").iterdir()}
+    assert set(runs) == {"plain", "gated", "gated-frozen", "gated-shuffled", "next-token"}
+    asked = {name: run.read("prompts").to_pandas().groupby("protocol").size().to_dict() for name, run in runs.items()}
+    assert all(counts["prefix"] == 12 for counts in asked.values())
+    assert {name for name, counts in asked.items() if counts.get("generate") == 3} == {"plain", "gated"}
+    times = runs["gated"].read("timings").to_pandas()
+    assert set(times["mode"]) == {"draft", "plain"}
+    assert (tiny_study / "reports/plain-vs-gated/report.md").read_text().count("speed-up")
+
+    def tables():
+        return {path: path.read_bytes() for path in (tiny_study / "runs").rglob("*.parquet") if path.is_file()}
+
+    before = tables()
+    assert len(before) > 10
+    assert study.main(["study.yaml"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert tables() == before
