@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.benchmark_table import Measured, Published
 from analysis.comparison import Comparison
+from analysis.counting import Counting, counting_of
 from analysis.facts import ArmSummary
 from analysis.markdown import table
 from analysis.wording import counted, number, with_interval
@@ -20,11 +21,11 @@ def benchmark_table(c: Comparison) -> str | None:
          *(_pair(p.tau.get(row.benchmark), p.speedup.get(row.benchmark)) for p in published))
         for row in t.rows
     ]  # fmt: skip
-    present = [row.benchmark for row in t.rows if row.datasets]
-    over = f"average of these {len(present)}" if len(present) > 1 else f"{present[0]} alone"
-    a, b = t.average_a, t.average_b
-    averages = [number(x, 2) for x in (a.tau, b.tau, a.speedup, b.speedup)]
-    rows.append((over, None, None, *averages, *(_pair(p.average.tau, p.average.speedup) for p in published)))
+    if (present := sum(bool(row.datasets) for row in t.rows)) > 1:
+        a, b = t.average_a, t.average_b
+        averages = [number(x, 2) for x in (a.tau, b.tau, a.speedup, b.speedup)]
+        theirs = [_pair(p.average.tau, p.average.speedup) for p in published]
+        rows.append((f"average of these {present}", None, None, *averages, *theirs))
     headers = ["benchmark", "prompts", "responses", "tau, A", "tau, B", "speed-up, A", "speed-up, B"]
     headers += [f"published: {p.method}, {p.target}" for p in published]
     return table(headers, rows, numeric=len(headers) - 1)
@@ -61,8 +62,10 @@ def _settings(arm: ArmSummary, protocol: str) -> str:
             told += [f"temperature {settings['temperature']:g}"] if settings.get("temperature") is not None else []
             told += [f"at most {settings['max_new_tokens']} new tokens"] if settings.get("max_new_tokens") else []
             break
-    device = manifest.environment.device
-    return ", ".join([*told, device] if device else told)
+    told += [manifest.environment.device] if manifest.environment.device else []
+    counting = counting_of(manifest, protocol)
+    told += [f"counted by its own log: {counting}, seconds of {counting.time}"] if counting != Counting() else []
+    return ", ".join(told)
 
 
 def published_lines(c: Comparison) -> list[str]:
@@ -71,9 +74,12 @@ def published_lines(c: Comparison) -> list[str]:
     return [_line(p) for p in c.benchmarks.published]
 
 
+_TARGETS = {True: "a target of the same name", False: "another target than here", None: "the target here is not known"}
+
+
 def _line(p: Published) -> str:
     told = [
-        "a target of the same name" if p.same_target else "another target than here",
+        _TARGETS[p.same_target],
         f"temperature {p.temperature:g}",
         f"hardware {p.hardware or 'not recorded'}",
         *([p.settings] if p.settings else []),
@@ -88,14 +94,15 @@ def _line(p: Published) -> str:
     return f"{p.method}, {p.target}: {'; '.join(told)}. Source: {p.source}."
 
 
-def untimed(c: Comparison) -> str | None:
-    """Why speed-ups are missing, or rest on fewer responses than tau."""
+def timing_notes(c: Comparison) -> list[str]:
+    """What plain decoding is, if not the arms' own, and why speed-ups are missing or rest on fewer responses."""
     assert c.benchmarks is not None
+    told = [f"Plain decoding is the run {c.benchmarks.plain_run}."] if c.benchmarks.plain_run else []
     rows = [(row, x) for row in c.benchmarks.rows for x in (row.a, row.b) if x is not None]
-    if all(x.timed == row.responses for row, x in rows):
-        return None
     if not any(x.timed for _, x in rows):
-        return "No speed-up: the runs have no times of plain decoding beside their own."
-    fewer = sorted({f"{row.benchmark} {x.timed} of {counted(row.responses, 'response')}" for row, x in rows
-                    if x.timed < row.responses})  # fmt: skip
-    return f"Speed-ups rest on the responses timed both ways: {', '.join(fewer)}."
+        return [*told, "No speed-up: there are no times of plain decoding and of the arms for the same responses."]
+    fewer = [f"{row.benchmark} {x.timed} of {counted(row.responses, 'response')}" for row, x in rows
+             if x.timed < row.responses]  # fmt: skip
+    if fewer:
+        told.append(f"Speed-ups rest on the responses timed both ways: {', '.join(dict.fromkeys(fewer))}.")
+    return told

@@ -26,6 +26,7 @@ from analysis.manifest import Target
 from analysis.pair import Pairs
 from analysis.published import AVERAGE, read_published
 from analysis.ratio import linearise_log
+from analysis.runlog import Run
 from analysis.speed import timings_of
 from analysis.wording import TAU_MEAN, TAU_POOLED
 
@@ -74,13 +75,13 @@ class Published:
     """A drafter as its authors report it, on their hardware with their settings.
 
     ``tau``, ``speedup``: by benchmark, without those that the source does not give. ``same_target``: whether the
-    runs' target goes by the same name. ``average``: over the benchmarks that the runs have. ``own_average``: as
-    printed, over what ``own_average_of`` says.
+    runs' target goes by the same name, None if they record none. ``average``: over the benchmarks that the runs have.
+    ``own_average``: as printed, over what ``own_average_of`` says.
     """
 
     method: str
     target: str
-    same_target: bool
+    same_target: bool | None
     temperature: float
     hardware: str | None
     settings: str | None
@@ -94,38 +95,50 @@ class Published:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """``rows``: the six, in their order; ``average_a``, ``average_b``: of both arms over those at hand."""
+    """``rows``: the six, in their order; ``average_a``, ``average_b``: of both arms over those at hand. ``plain_run``:
+    label of the baseline run whose times stand for an arm's plain decoding, if one does."""
 
     rows: tuple[BenchmarkRow, ...]
     average_a: Average
     average_b: Average
+    plain_run: str | None
     published: tuple[Published, ...]
 
 
-def benchmark_table(a: Evaluated, b: Evaluated, pairs: Pairs, temperature: float) -> BenchmarkTable | None:
+def benchmark_table(
+    a: Evaluated, b: Evaluated, pairs: Pairs, temperature: float, baseline: Run | None = None
+) -> BenchmarkTable | None:
     """The table over paired responses of the protocol ``generate``; None for another one, whose accepted length is not
-    a tau, and where no data set is one of the six. Published rows are greedy ones for a ``temperature`` of 0, else
-    those of temperature 1."""
+    a tau, and where no data set is one of the six. ``baseline``: a run of plain decoding, for arms that timed none.
+    Published rows are greedy ones for a ``temperature`` of 0, else those of temperature 1."""
     known = pairs.frame["dataset"].map({name: benchmark_of(name) for name in pairs.frame["dataset"].unique()})
     if a.protocol != "generate" or not known.notna().any():
         return None
-    times = [_seconds_per_token(arm, pairs) for arm in (a, b)]
+    times = [_seconds_per_token(arm.run, arm.protocol, pairs) for arm in (a, b)]
+    lacking = [of_arm for of_arm in times if of_arm["plain"].empty and not of_arm["draft"].empty]
+    plain_run = None
+    if lacking and baseline is not None:
+        of_baseline = _seconds_per_token(baseline, a.protocol, pairs)
+        for of_arm in lacking:
+            of_arm["plain"] = of_baseline["draft" if of_baseline["plain"].empty else "plain"]
+        plain_run = baseline.label
     rows = tuple(_row(name, pairs.frame[known == name], times) for name in SIX)
     present = [row for row in rows if row.datasets]
     return BenchmarkTable(
         rows=rows,
         average_a=_average((row.a.tau, row.a.speedup) for row in present if row.a),
         average_b=_average((row.b.tau, row.b.speedup) for row in present if row.b),
+        plain_run=plain_run,
         published=_published([row.benchmark for row in present], temperature, a.run.manifest.target),
     )
 
 
-_Times = Mapping[str, "pd.Series[float]"]
+_Times = dict[str, "pd.Series[float]"]
 
 
-def _seconds_per_token(arm: Evaluated, pairs: Pairs) -> _Times:
+def _seconds_per_token(run: Run, protocol: str, pairs: Pairs) -> _Times:
     """Per mode, by row of the pairs' frame; repeats of a response together."""
-    times = timings_of(arm, pairs)
+    times = timings_of(run, protocol, pairs)
     usable = times[(times["tokens"] > 0) & (times["decode_s"] > 0)].set_index("prompt")
     seconds = usable["decode_s"].astype(float) / usable["tokens"].astype(float)
     return {mode: seconds[usable["mode"] == mode] for mode in ("plain", "draft")}
@@ -173,7 +186,7 @@ def _published(present: list[str], temperature: float, target: Target | None) ->
             Published(
                 method=method,
                 target=name,
-                same_target=plain(name) == ours,
+                same_target=None if ours is None else plain(name) == ours,
                 temperature=float(own["temperature"]),
                 hardware=_text(own["hardware"]),
                 settings=None if each.empty else _text(first["settings"]),

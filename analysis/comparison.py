@@ -188,7 +188,8 @@ def compare_runs(
     temperature = _temperature(a, protocol)
     published = published_for(a.manifest.target, temperature, by_dataset)
     histories = load_history(a), load_history(b)
-    against = against_baseline(open_run(baseline, allow_incomplete), a, b, protocol) if baseline is not None else None
+    plain = open_run(baseline, allow_incomplete) if baseline is not None else None
+    against = against_baseline(plain, a, b, protocol) if plain is not None else None
     other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
     return Comparison(
         a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
@@ -207,7 +208,7 @@ def compare_runs(
         outputs=text,
         throughput=throughput(a, b),
         published=published,
-        benchmarks=benchmark_table(first, second, pairs, temperature),
+        benchmarks=benchmark_table(first, second, pairs, temperature, plain),
         controls=compare_controls(first, second, third, estimand, min_coverage, strict),
         gain=gain_by_spread(pairs, gates_a, gates_b),
         pairs=pairs,

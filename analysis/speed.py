@@ -23,6 +23,7 @@ from analysis.families import adjust
 from analysis.load import Evaluated
 from analysis.pair import Pairs
 from analysis.ratio import linearise_log
+from analysis.runlog import Run
 from analysis.schema import PAIR_KEY
 from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Caution, Estimand, Verdict
 
@@ -99,7 +100,7 @@ class Speed:
 
 def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
     """What the timings of two runs say over their paired prompts; None if neither run has any."""
-    timings = {"A": timings_of(a, pairs), "B": timings_of(b, pairs)}
+    timings = {side: timings_of(arm.run, arm.protocol, pairs) for side, arm in (("A", a), ("B", b))}
     if all(frame.empty for frame in timings.values()):
         return None
     usable, left_out = {}, {}
@@ -127,16 +128,16 @@ def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
     )
 
 
-def timings_of(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
+def timings_of(run: Run, protocol: str, pairs: Pairs) -> pd.DataFrame:
     """Sums over repeats: one row per (row of the pairs' frame, mode) with decode_s, tokens after the first, parts,
     repeats."""
     columns = ["prompt", "mode", "decode_s", "tokens", *_PARTS, "repeats"]
-    if not evaluated.run.has("timings"):
+    if not run.has("timings"):
         return pd.DataFrame(columns=columns)
-    table = evaluated.run.read("timings")
-    rows = table.filter(pc.equal(table["protocol"], evaluated.protocol)).to_pandas()
+    table = run.read("timings")
+    rows = table.filter(pc.equal(table["protocol"], protocol)).to_pandas()
     numbered = pairs.frame[list(PAIR_KEY)].assign(prompt=np.arange(len(pairs.frame)))
-    untimed = counting_of(evaluated.run.manifest, evaluated.protocol).untimed
+    untimed = counting_of(run.manifest, protocol).untimed
     rows = rows.merge(numbered, on=list(PAIR_KEY)).assign(tokens=lambda r: r["output_tokens"] - untimed, repeats=1)
     sums = rows.groupby(["prompt", "mode"])[["decode_s", "tokens", *_PARTS, "repeats"]].sum(min_count=1)
     return sums.reset_index()[columns]

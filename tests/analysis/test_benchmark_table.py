@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.benchmark_names import SIX, benchmark_of
-from analysis.benchmark_sections import benchmark_table, here, published_lines, untimed
+from analysis.benchmark_sections import benchmark_table, here, published_lines, timing_notes
 from analysis.comparison import compare_runs
 from analysis.published import AVERAGE, read_published
 from analysis.render import report
@@ -124,7 +124,7 @@ def test_the_table_by_hand(compared):
         # tau (2 + 3 + 2.5) / 3; published (6.53 + 6.09 + 4.35) / 3 / cube root of 5.15 x 4.78 x 2.85
         "| average of these 3 | — | — | 2.50 | 3.33 | — | — | 5.66 / 4.12 | 5.58 / 4.04 |",
     ]
-    assert untimed(compared) == "Speed-ups rest on the responses timed both ways: MT-Bench 0 of 2 responses."
+    assert timing_notes(compared) == ["Speed-ups rest on the responses timed both ways: MT-Bench 0 of 2 responses."]
 
 
 def test_pooled_tau_is_another_number_and_is_kept(compared):
@@ -162,8 +162,36 @@ def test_a_target_of_the_same_name_is_said_to_be(tmp_path):
     a, b = (write_run(tmp_path / n, rows, **more) for n in "ab")
     c = compare_runs(a, b)
     assert [("same name" in line) for line in published_lines(c)] == [False, True, False, True]
-    assert untimed(c) == "No speed-up: the runs have no times of plain decoding beside their own."
-    assert "| MATH-500 alone |" in benchmark_table(c)
+    (note,) = timing_notes(c)
+    assert note.startswith("No speed-up")
+    assert "average" not in benchmark_table(c)  # of one
+
+
+def test_a_baseline_run_gives_the_plain_times(tmp_path):
+    rows = [prompt(f"p{i}", [1, i], dataset="mtbench") for i in range(3)]
+    folders = []
+    for name, mode, seconds in (("a", "draft", 1.0), ("b", "draft", 0.5), ("plain", "plain", 2.0)):
+        timings = [row for p in rows for row in timed(p["prompt_id"], mode, seconds, 4)]
+        folders.append(write_run(tmp_path / name, rows, protocol="generate", timings=timings, **BARE))
+    c = compare_runs(*folders[:2], baseline=folders[2])
+    row = c.benchmarks.rows[-1]
+    assert (row.benchmark, row.a.speedup, row.b.speedup) == ("MT-Bench", pytest.approx(2.0), pytest.approx(4.0))
+    assert timing_notes(c) == [f"Plain decoding is the run {c.baseline.label}."]
+    assert compare_runs(*folders[:2]).benchmarks.rows[-1].a.speedup is None
+
+
+def test_a_log_that_counts_otherwise_is_said_to(tmp_path):
+    def change(manifest):
+        (evaluation,) = manifest.evaluations.values()
+        evaluation.settings["counting"] = {"prefill_token": "inside", "time": "prefill and decode"}
+        manifest.target = None
+
+    rows = [prompt(f"p{i}", [1, i], dataset="mt_bench") for i in range(3)]
+    a, b = (write_run(tmp_path / n, rows, protocol="generate", change=change, **BARE) for n in "ab")
+    c = compare_runs(a, b)
+    assert "target not recorded" in here(c)
+    assert "the prefill token in the steps" in here(c) and "seconds of prefill and decode" in here(c)
+    assert all("the target here is not known" in line for line in published_lines(c))
 
 
 def test_no_section_without_a_benchmark_or_a_tau(tmp_path):
