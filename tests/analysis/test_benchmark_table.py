@@ -11,6 +11,8 @@ import pytest
 from analysis.benchmark_names import SIX, benchmark_of
 from analysis.benchmark_sections import benchmark_table, here, published_lines, timing_notes
 from analysis.comparison import compare_runs
+from analysis.importers.direct import open_references
+from analysis.importers.specbench import MT_BENCH
 from analysis.published import AVERAGE, read_published
 from analysis.render import report
 from analysis.result import to_json
@@ -18,6 +20,8 @@ from tests.analysis.runs import prompt, write_run
 
 BARE = {"gates": False, "history": False}
 SHARED = Path(__file__).parents[2].parent / "shared" / "prompts"
+SPECBENCH = SHARED.parent / "samples" / "specbench"
+LOGS = ("sps-68m-float16-temp-0.0", "eagle-float16-temperature-0.0", "vanilla-float16-temp-0.0")
 
 
 @pytest.mark.parametrize(
@@ -201,3 +205,23 @@ def test_no_section_without_a_benchmark_or_a_tau(tmp_path):
     for c in (compare_runs(a, b), compare_runs(*prefix)):
         assert c.benchmarks is None and benchmark_table(c) is None
         assert "six benchmarks" not in report(c, ())
+
+
+@pytest.mark.skipif(not SPECBENCH.exists(), reason="the sample logs are not here")
+def test_mt_bench_of_real_logs_against_the_raw_json(tmp_path):
+    files = [SPECBENCH / f"vicuna-7b-v1.3-{name}.jsonl" for name in LOGS]
+    sps, eagle, plain = (
+        {row["question_id"]: row["choices"][0] for row in rows if row["category"] in MT_BENCH}
+        for rows in (map(json.loads, file.read_text(encoding="utf-8").splitlines()) for file in files)
+    )
+
+    def seconds(answers):  # per token of every turn
+        return [w / n for i in plain for w, n in zip(answers[i]["wall_time"], answers[i]["new_tokens"], strict=True)]
+
+    runs = open_references([str(file) for file in files], tmp_path)
+    row = compare_runs(*runs[:2], baseline=runs[2]).benchmarks.rows[-1]
+    assert (row.benchmark, row.prompts, row.responses) == ("MT-Bench", 80, 160)
+    for answers, found in ((sps, row.a), (eagle, row.b)):
+        taus = [n / s for a in answers.values() for n, s in zip(a["new_tokens"], a["decoding_steps"], strict=True)]
+        assert found.tau == pytest.approx(np.mean(taus))
+        assert found.speedup == pytest.approx(np.mean(seconds(plain)) / np.mean(seconds(answers)))
