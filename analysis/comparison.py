@@ -165,12 +165,12 @@ def compare_runs(
     first, second = (pick(evaluated, datasets) for evaluated in everything)
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
     overall = of_pairs(pairs.frame, estimand, margin=margin)
-    names = sorted({*pairs.frame["dataset"], *pairs.lost["dataset"]})
+    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
     adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
     by_dataset = dict(zip(names, adjusted, strict=True))
     balanced = balanced_mean(pairs.frame, estimand)
     further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
-    in_all = pd.concat([evaluated.prompts["dataset"] for evaluated in everything]).nunique()
+    in_all = len({name for evaluated in everything for name in evaluated.prompts["dataset"].unique()})
     declaration = declare(
         pairs,
         (a, b, *others),

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from scipy import special
-from statsmodels.stats.meta_analysis import combine_effects
 
 from analysis.cluster import Partition, partition, without_rounding
-from analysis.estimate import Estimate, of_values, values_of
+from analysis.estimate import COUNTS, Estimate, cluster_column, of_values, values_of
 from analysis.exact import SMALLEST_P
 from analysis.families import holm
 from analysis.inference import ALPHA, LEVEL
@@ -34,7 +33,8 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
 
     ``frame``: pairs. A data set of one cluster has no spread of its own, so with one there is no interval.
     """
-    groups = [rows for _, rows in frame.groupby("dataset")]
+    cluster = cluster_column(frame)
+    groups = [rows for _, rows in frame[["dataset", *COUNTS, cluster]].groupby("dataset")]
     if len(groups) < 2:
         return None
     arms = []
@@ -43,10 +43,10 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
         weights = [len(frame) / len(groups) / len(v) for v in values]
         residuals = [w * (v - m) for v, m, w in zip(values, means, weights, strict=True)]
         arms.append(sum(means) / len(groups) + np.concatenate(residuals))
-    clusters = np.concatenate([rows["cluster_id"].to_numpy() for rows in groups])
+    clusters = np.concatenate([rows[cluster].to_numpy() for rows in groups])
     ties = int(((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).sum())
     estimate = of_values(arms[0], arms[1], ties, clusters, balanced(estimand))
-    lone = [str(rows["dataset"].iloc[0]) for rows in groups if rows["cluster_id"].nunique() < 2]
+    lone = [str(rows["dataset"].iloc[0]) for rows in groups if rows[cluster].nunique() < 2]
     if not lone:
         return estimate
     estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)
@@ -98,30 +98,51 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
     if len(usable) < 2:
         return None
     effects = np.array([e.estimate for e in usable.values()])
-    with np.errstate(divide="ignore"):  # it also gives 1 - 1/h^2, where h may be 0
-        found = combine_effects(effects, np.array([e.se**2 for e in usable.values() if e.se]), "iterated", use_t=True)
-    k, mean = len(usable), float(found.mean_effect_re)
-    error = math.sqrt(max(float(found.var_hksj_re), float(found.sd_eff_w_re) ** 2))
+    variances = np.array([e.se**2 for e in usable.values() if e.se])
+    k, between = len(usable), _between(effects, variances)
+    weights = 1 / (variances + between)
+    shares = weights / weights.sum()
+    mean = float((shares * effects).sum())
+    error = math.sqrt(max(float((shares * (effects - mean) ** 2).sum()) / (k - 1), 1 / float(weights.sum())))
     half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    q = max(0.0, float(found.q))
+    fixed = 1 / variances
+    q = max(0.0, float((fixed * effects**2).sum() - (fixed * effects).sum() ** 2 / fixed.sum()))
     told = []
     if left_out := sorted(set(by_dataset) - set(usable)):
         told.append(caution("heterogeneity-left-out", names=", ".join(left_out)))
     if k < FEW_DATASETS:
         told.append(caution("few-datasets", n=k))
-    if (frame.groupby("cluster_id")["dataset"].nunique() > 1).any():
+    clusters, (dataset, _) = partition(frame[cluster_column(frame)]), pd.factorize(frame["dataset"])
+    of_cluster = np.empty(clusters.count, np.int64)
+    of_cluster[clusters.index] = dataset
+    if (of_cluster[clusters.index] != dataset).any():
         told.append(caution("shared-clusters"))
     return Heterogeneity(
         datasets=k,
         estimate=mean,
         lo=mean - half,
         hi=mean + half,
-        between_sd=math.sqrt(float(found.tau2)),
+        between_sd=math.sqrt(between),
         i_squared=max(0.0, 1 - (k - 1) / q) if q else 0.0,
         q=q,
         p=max(float(special.chdtrc(k - 1, q)), SMALLEST_P),
         cautions=tuple(told),
     )
+
+
+def _between(effects: np.ndarray, variances: np.ndarray) -> float:
+    """Variance between data sets after Paule and Mandel, by Newton's method (DerSimonian and Kacker 2007, appendix)."""
+    between, k = 0.0, effects.size
+    for _ in range(50):
+        weights = 1 / (variances + between)
+        squares = (effects - weights.dot(effects) / weights.sum()) ** 2
+        excess = weights.dot(squares) - (k - 1)
+        if excess < 0:
+            return 0.0
+        if excess <= 1e-5:
+            break
+        between += float(excess / (weights**2).dot(squares))
+    return between
 
 
 @dataclass(frozen=True)
@@ -156,11 +177,12 @@ def interactions(frame: pd.DataFrame, estimand: Estimand) -> tuple[Interaction, 
     names = sorted(frame["dataset"].unique())
     if len(names) < 2:
         return ()
-    clusters = partition(frame["cluster_id"])
+    clusters = partition(frame[cluster_column(frame)])
+    counts = frame[list(COUNTS)]
     contrasts = []
     for name in names[: 1 if len(names) == 2 else None]:
         inside = (frame["dataset"] == name).to_numpy()
-        mean, variance, df = _contrast(frame, estimand, clusters, inside)
+        mean, variance, df = _contrast(counts, estimand, clusters, inside)
         lo = hi = p = None
         if variance > 0:
             se = math.sqrt(variance)
@@ -181,7 +203,7 @@ def _contrast(
     for rows in (inside, ~inside):
         a, b = values_of(frame[rows], estimand)
         d = (b - a).astype(np.float64)
-        count = np.unique(clusters.index[rows]).size
+        count = clusters.subset(rows).count
         residual = without_rounding(d - d.mean(), d) / d.size
         of_clusters = without_rounding(np.bincount(clusters.index[rows], residual, clusters.count), d / d.size)
         means.append(float(d.mean()))

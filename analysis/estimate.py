@@ -63,6 +63,15 @@ class Estimate:
     cautions: tuple[Caution, ...]
 
 
+#: What an estimate takes from a pair, beside its cluster.
+COUNTS = ("tokens_a", "steps_a", "tokens_b", "steps_b")
+
+
+def cluster_column(frame: pd.DataFrame) -> str:
+    """The column by which pairs belong together: the clusters' numbers, if they were given any, else their ids."""
+    return "cluster" if "cluster" in frame else "cluster_id"
+
+
 def values_of(frame: pd.DataFrame, estimand: Estimand) -> tuple[NDArray[Any], NDArray[Any]]:
     """Values of arm A and of arm B, (n,) each over the pairs in ``frame``, whose means are the metric of the arms and
     whose difference has the variance of its estimate: integers for accepted lengths, else floats."""
@@ -80,9 +89,9 @@ def of_pairs(
 ) -> Estimate:
     """The estimate over pairs (:class:`analysis.pair.Pairs`), those of data set ``subset`` if one is named; no pairs
     give an empty estimate."""
-    rows = frame if subset is None else frame[frame["dataset"] == subset]
+    rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
     ties = int(((rows["tokens_a"] == rows["tokens_b"]) & (rows["steps_a"] == rows["steps_b"])).sum())
-    return of_values(*values_of(rows, estimand), ties, rows["cluster_id"], estimand, subset, margin)
+    return of_values(*values_of(rows, estimand), ties, rows[cluster_column(rows)], estimand, subset, margin)
 
 
 def conclude(

@@ -57,13 +57,14 @@ def labels(a: Run, b: Run) -> tuple[str, str]:
 
 def dataset_facts(name: str, pairs: Pairs, a: Manifest, b: Manifest, protocol: str) -> DatasetFacts:
     """Facts from the paired prompts and from what the manifests recorded."""
-    rows = pairs.frame[pairs.frame["dataset"] == name]
+    used = ["cluster", "study_role", "seen", "repetition_a", "repetition_b"]
+    rows = pairs.frame.loc[pairs.frame["dataset"] == name, used]
     recorded = [_recorded(manifest, name, protocol) for manifest in (a, b)]
     caveats = dict.fromkeys(r["caveat"] for r in recorded if r.get("caveat"))
     return DatasetFacts(
         name=name,
         pairs=len(rows),
-        clusters=rows["cluster_id"].nunique(),
+        clusters=rows["cluster"].nunique(),
         role=_values(rows["study_role"]),
         seen=_values(rows["seen"]),
         coverage_a=recorded[0].get("vocabulary_coverage"),

@@ -168,7 +168,7 @@ def _ratios(modes: _Modes, pairs: Pairs, estimand: Estimand, subset: str | None)
             continue
         logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
         slow, fast = (np.sum(values, axis=0) for values in logs)
-        clusters = pairs.frame["cluster_id"].iloc[common]
+        clusters = pairs.frame["cluster"].iloc[common]
         found[kind] = of_values(fast, slow, int((fast == slow).sum()), clusters, estimand, subset)
     return found
 
