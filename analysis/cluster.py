@@ -66,7 +66,7 @@ def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
 
     Raises DataError if any id is missing (None, NaN or empty).
     """
-    column = ids if isinstance(ids, pd.Series) else pd.Series(list(ids), dtype=object)
+    column = ids if isinstance(ids, pd.Series) else pd.Series(ids if isinstance(ids, np.ndarray) else list(ids))
     if column.dtype.kind == "i":
         numbers = column.to_numpy(dtype=np.int64)
         return Partition.numbered(numbers, int(numbers.max(initial=-1)) + 1)
@@ -78,8 +78,8 @@ def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
         raise DataError(
             f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own if none is known"
         )
-    ids = flat(pa.array(column, from_pandas=True)).dictionary_encode()
-    names, index = ids.dictionary, ids.indices.to_numpy().astype(np.int64)
+    encoded = flat(pa.array(column, from_pandas=True)).dictionary_encode()
+    names, index = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
     if not pc.all(pc.less(names[:-1], names[1:])).as_py():
         rank = np.empty(len(names), np.int64)
         rank[pc.sort_indices(names).to_numpy()] = np.arange(len(names))
@@ -134,13 +134,14 @@ def _squares(x: FloatArray) -> float:
 def without_rounding(differences: NDArray[Any], scale: FloatArray) -> FloatArray:
     """``differences`` with those that are rounding errors of values of this scale set to 0: equal is equal."""
     size = float(np.abs(scale).max(initial=0.0))
-    return np.where(np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size, 0.0, differences)
+    equal = np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size
+    return np.where(equal, 0.0, differences) if equal.any() else differences
 
 
 def _icc(residual: FloatArray, clusters: Partition) -> float | None:
-    n, count, sizes = residual.size, clusters.count, clusters.sizes
     if clusters.singletons:
         return None
+    n, count, sizes = residual.size, clusters.count, clusters.sizes
     means = clusters.sums(residual) / sizes
     between = float(sizes @ means**2) / (count - 1)
     within = float(((residual - means[clusters.index]) ** 2).sum()) / (n - count)

@@ -47,6 +47,8 @@ def compare_controls(
     a: Evaluated, b: Evaluated, controls: Sequence[Evaluated], estimand: Estimand, min_coverage: float, strict: bool
 ) -> tuple[Control, ...]:
     """Every control over the prompts that it shares with B, and with A. Raises DataError as :func:`pair` does."""
+    if not controls:
+        return ()
     with_b = [pair(control, b, min_coverage=min_coverage, strict=strict) for control in controls]
     with_a = [pair(a, control, min_coverage=min_coverage, strict=strict) for control in controls]
     gain = of_pairs(pair(a, b, min_coverage=min_coverage).frame, estimand)

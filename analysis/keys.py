@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 #: A table from code to row may have so many places per row; codes that are sparser are sorted and searched.
 _SPARSEST = 4
 
@@ -85,3 +86,13 @@ class KeyIndex:
 def flat(column: Column) -> pa.Array:
     """The column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """These rows; all of them in order are not copied."""
+    return table if in_order(rows, len(table)) else table.take(pa.array(rows))
+
+
+def in_order(rows: NDArray[np.int64], n: int) -> bool:
+    """Whether ``rows`` are all of n rows, as they stand."""
+    return rows.size == n and bool((rows == np.arange(n)).all())

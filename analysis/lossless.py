@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.load import Evaluated
+from analysis.keys import taken
+from analysis.load import Evaluated, of_protocol
 from analysis.pair import Pairs
-from analysis.schema import PAIR_KEY
 from analysis.wording import Caution, caution
 
 #: A margin of the target's logits under which another order of summation can decide.
@@ -51,10 +53,10 @@ class Outputs:
 
 def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
     """What the prompts tables say about outputs."""
-    first, second = _prompts(a, pairs), _prompts(b, pairs)
-    hashes = first["output_hash"].notna() & second["output_hash"].notna()
-    same = int((first["output_hash"] == second["output_hash"])[hashes].sum())
-    return Outputs(_lossless(first), _lossless(second), int(hashes.sum()), same)
+    first, second = _prompts(a, pairs, "a"), _prompts(b, pairs, "b")
+    equal = pc.equal(first["output_hash"], second["output_hash"])
+    same = pc.sum(equal).as_py() or 0
+    return Outputs(_lossless(first, pairs), _lossless(second, pairs), len(equal) - equal.null_count, same)
 
 
 def cautions_of(found: Outputs, names: tuple[str, str]) -> tuple[Caution, ...]:
@@ -66,17 +68,23 @@ def cautions_of(found: Outputs, names: tuple[str, str]) -> tuple[Caution, ...]:
     return tuple(told)
 
 
-def _prompts(evaluated: Evaluated, pairs: Pairs) -> pd.DataFrame:
-    """The paired prompts in order, with what the arm logged about its output."""
-    table = evaluated.run.read("prompts", [*PAIR_KEY, *_COLUMNS])
-    rows = table.filter(pc.equal(table["protocol"], evaluated.protocol)).to_pandas()
-    return pairs.frame[[*PAIR_KEY, "dataset"]].merge(rows, on=list(PAIR_KEY), how="left", validate="one_to_one")
+def _prompts(evaluated: Evaluated, pairs: Pairs, side: str) -> pa.Table:
+    """What the arm logged about the outputs of the paired prompts, in their order."""
+    rows = of_protocol(evaluated.run.read("prompts", ["protocol", *_COLUMNS]), evaluated.protocol)
+    return taken(rows.select(list(_COLUMNS)), pairs.frame[f"row_{side}"].to_numpy())
 
 
-def _lossless(rows: pd.DataFrame) -> Lossless:
-    checked = rows[rows["matches_baseline"].notna()]
-    differing = checked[~checked["matches_baseline"].astype(bool)]
-    columns = ["prompt_id", "turn", "sample", "dataset", "first_mismatch", "mismatch_margin"]
-    mismatches = differing[columns].assign(explained=differing["mismatch_margin"] < TIE).reset_index(drop=True)
-    known = rows["output_tokens"].dropna()
-    return Lossless(len(checked), mismatches, float(known.mean()) if len(known) else None)
+def _lossless(rows: pa.Table, pairs: Pairs) -> Lossless:
+    matches = rows["matches_baseline"]
+    differing = np.flatnonzero(pc.equal(matches, False).fill_null(False).to_numpy())
+    columns = ["prompt_id", "turn", "sample", "dataset"]
+    logged = rows.select(["first_mismatch", "mismatch_margin"]).to_pandas().iloc[differing]
+    mismatches = pd.concat(
+        [pairs.frame[columns].iloc[differing].reset_index(drop=True), logged.reset_index(drop=True)], axis=1
+    )
+    known = rows["output_tokens"]
+    return Lossless(
+        checked=len(rows) - matches.null_count,
+        mismatches=mismatches.assign(explained=mismatches["mismatch_margin"] < TIE),
+        mean_tokens=pc.mean(known).as_py() if len(known) > known.null_count else None,
+    )

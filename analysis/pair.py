@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.cluster import partition
 from analysis.errors import DataError
-from analysis.keys import KeyIndex, flat
+from analysis.keys import KeyIndex, flat, in_order
 from analysis.load import Evaluated, listing
 from analysis.schema import PAIR_KEY
 
@@ -104,7 +104,7 @@ def _order(keys: list[pa.Array]) -> NDArray[np.int64] | None:
 
 def _taken(frame: pd.DataFrame, rows: NDArray[np.int64], columns: list[str]) -> pd.DataFrame:
     """These rows and columns, numbered anew; all rows in order are not copied."""
-    if rows.size == len(frame) and (rows == np.arange(rows.size)).all():
+    if in_order(rows, len(frame)):
         return frame[columns].reset_index(drop=True)
     return frame[columns].take(rows).reset_index(drop=True)
 

@@ -13,6 +13,12 @@ from analysis.estimate import Estimate
 from analysis.figures import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut
 from analysis.wording import one_line, signed
 
+#: Of more pairs than this the figure counts, in place of a dot each: no eye tells so many apart.
+MOST_DOTS = 10_000
+#: Bars that such a figure has at most, about.
+_BARS = 80
+_COLOURS = (ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"])  # of differences below, at and above 0
+
 
 def paired_differences(comparison: Comparison) -> Plot:
     """Estimation plot: every pair's difference, and beside it, on its own scale, their mean with its interval."""
@@ -20,8 +26,21 @@ def paired_differences(comparison: Comparison) -> Plot:
     figure = Figure(figsize=(WIDTH, 3.4))
     raw, mean = figure.subplots(1, 2, width_ratios=[3, 1])
     raw.axhline(0, color=INK, linewidth=0.8)
-    colours = np.array([ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"]])[np.sign(np.sort(d)).astype(int) + 1]
-    raw.scatter(*_packed(d), s=9, c=colours, alpha=0.7, linewidths=0, rasterized=True)
+    dataset = comparison.pairs.frame["dataset"]
+    if d.size <= MOST_DOTS:
+        colours = np.array(_COLOURS)[np.sign(np.sort(d)).astype(int) + 1]
+        raw.scatter(*_packed(d), s=9, c=colours, alpha=0.7, linewidths=0, rasterized=True)
+        data = pd.DataFrame({"prompt_id": comparison.pairs.frame["prompt_id"], "dataset": dataset, "difference": d})
+        shown = "every prompt, dots of one value together (left)"
+    else:
+        step = _bar_step(d)
+        data = _counts(d, dataset, step)
+        _draw_bars(raw, d, step)
+        shown = (
+            f"how many prompts have which difference, in steps of {step:g} (left; with over {MOST_DOTS:,} prompts a "
+            "bar as wide as their number stands for a dot each, and the thinnest are drawn so that they are seen; "
+            "the table counts them by data set)"
+        )
     raw.set_xlim(-0.55, 0.55)
     raw.set_xticks([])
     raw.set_ylabel(f"difference per prompt, B - A ({comparison.estimand.unit})")
@@ -34,13 +53,52 @@ def paired_differences(comparison: Comparison) -> Plot:
     mean.set_xticks([])
     mean.margins(y=0.25)
     mean.set_title(f"{'pooled' if comparison.protocol == 'generate' else 'mean'}, 95%", loc="left")
-    frame = comparison.pairs.frame
-    data = pd.DataFrame({"prompt_id": frame["prompt_id"], "dataset": frame["dataset"], "difference": d})
     caption = (
-        f"Paired differences in {comparison.estimand.name}: every prompt, dots of one value together (left), and "
-        "the estimate with its 95% interval on a scale of its own (right)."
+        f"Paired differences in {comparison.estimand.name}: {shown}, and the estimate with its 95% interval on a scale "
+        "of its own (right)."
     )
     return Plot("paired-differences", caption, figure, data)
+
+
+def _bar_step(d: np.ndarray) -> float:
+    """A round step, 1, 2 or 5 times a power of ten, that needs about _BARS bars at most; for integers 1 at least."""
+    finest = max(float(np.ptp(d)) / _BARS, 1e-9)
+    power = 10.0 ** np.floor(np.log10(finest))
+    step = next(float(m * power) for m in (1, 2, 5, 10) if m * power >= finest * (1 - 1e-9))
+    return max(step, 1.0) if (d == d.round()).all() else step
+
+
+def _bar_of(d: np.ndarray, step: float) -> np.ndarray:
+    """Which multiple of ``step`` is nearest; halves go away from 0, so that both signs are treated alike."""
+    return (np.sign(d) * np.floor(np.abs(d) / step + 0.5)).astype(np.int64)
+
+
+def _counts(d: np.ndarray, dataset: pd.Series, step: float) -> pd.DataFrame:
+    """Prompts by data set and bar: ``from``, ``to``, ``prompts``. Bars are about the multiples of ``step``."""
+    table = pd.DataFrame({"dataset": dataset, "bar": _bar_of(d, step)}).value_counts(sort=False).sort_index()
+    table = table.rename("prompts").reset_index()
+    middle = table.pop("bar") * step
+    table.insert(1, "from", middle - step / 2)
+    table.insert(2, "to", middle + step / 2)
+    return table
+
+
+def _draw_bars(axes: Axes, d: np.ndarray, step: float) -> None:
+    """A bar per multiple of ``step``, the part below 0, at 0 and above 0 side by side; the widest is 1 wide."""
+    bar = _bar_of(d, step)
+    first = int(bar.min())
+    parts = [
+        np.bincount(bar[of_sign] - first, minlength=int(bar.max()) - first + 1) for of_sign in (d < 0, d == 0, d > 0)
+    ]
+    total = np.sum(parts, axis=0)
+    some = total > 0
+    widths = np.maximum(total / total.max(), 0.004)[some]
+    left = -widths / 2
+    for counts, colour in zip(parts, _COLOURS, strict=True):
+        width = widths * counts[some] / total[some]
+        middle = (np.flatnonzero(some) + first) * step
+        axes.barh(middle, width, height=0.9 * step, left=left, color=colour, alpha=0.7, linewidth=0)
+        left = left + width
 
 
 def forest(comparison: Comparison) -> Plot:

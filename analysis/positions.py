@@ -16,6 +16,7 @@ from scipy import special
 
 from analysis.cluster import ClusterMean, Partition, cluster_t, partition
 from analysis.inference import LEVEL
+from analysis.keys import in_order
 from analysis.load import Evaluated
 from analysis.pair import Pairs
 from analysis.ratio import linearise
@@ -75,7 +76,7 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
     effective number of steps, p (1 - p) / se^2 with the cluster-robust se: unlike mean +- t se they stay inside 0..1
     and have a width at 0 and at 1.
     """
-    clusters = partition(pairs.frame["cluster_id"])
+    clusters = partition(pairs.frame["cluster"])
     slots = tuple(_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b")))
     differences = []
     for k in sorted(slots[0].keys() & slots[1].keys()):
@@ -92,8 +93,13 @@ def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots
     """Counts of the paired prompts, whose rows in the arm's counts are ``rows``, for k = 1..B-1."""
     counts = evaluated.counts
     slots = counts.at_risk, counts.survived, counts.reached, counts.missed_vocabulary
-    width = int(np.flatnonzero(counts.at_risk[rows].any(axis=0)).max(initial=-1)) + 1
-    return {k: _Slots(*(of_slot[rows, k - 1] for of_slot in slots)) for k in range(1, width + 1)}
+    which = slice(None) if in_order(rows, len(counts.steps)) else rows
+    found = {}
+    for k in range(1, counts.at_risk.shape[1] + 1):
+        found[k] = _Slots(*(of_slot[:, k - 1][which] for of_slot in slots))
+    while found and not found[len(found)].at_risk.any():  # slots that only prompts without a pair had
+        found.popitem()
+    return found
 
 
 def _arm(slots: Mapping[int, _Slots], clusters: Partition) -> Positions:

@@ -154,9 +154,9 @@ def _is_exact(file: pq.ParquetFile) -> bool:
 class _Batch:
     """A batch of steps by prompt: ``keys`` (columns FOUND_BY) of m prompts, and per prompt what `_Total` adds up.
 
-    Histograms (m, w + 1) over 0..w, w the most slots at risk in the batch: of steps with w at risk by accepted count
-    (``full``); of the others by the largest k that was at risk, survived, reached; and of all by the k that was
-    missed for lack of vocabulary. Column 0 is for none; None is: all 0.
+    Histograms (m, w + 1) over 0..w, w the most slots at risk in the batch: ``full`` is of steps with w at risk, by
+    accepted count. By name, where not all 0: of the others by the largest k that was ``at_risk``, ``survived``,
+    ``reached``; and of all by the k that was ``missed`` for lack of vocabulary. Column 0 is for none.
     """
 
     keys: list[pa.Array]
@@ -164,10 +164,7 @@ class _Batch:
     counted: Counts
     tokens: Counts
     full: Counts
-    at_risk: Counts | None
-    survived: Counts | None
-    reached: Counts | None
-    missed: Counts | None
+    histograms: dict[str, Counts]
 
 
 def _reduced(table: pa.Table, protocol: str) -> _Batch | None:
@@ -198,21 +195,22 @@ def _reduced(table: pa.Table, protocol: str) -> _Batch | None:
         place += column
         return np.bincount(place, minlength=m * (width + 1)).reshape(m, -1).astype(np.uint32)
 
-    missed = None
+    histograms = {}
     vocabulary = columns["ended"].dictionary.index("vocabulary").as_py()
     if vocabulary >= 0:
         rows = _filled(columns["ended"].indices, -1) == vocabulary
         rows &= (agreed >= 0) & (agreed < at_risk)
-        missed = histogram(rows, agreed[rows] + 1)
+        histograms["missed"] = histogram(rows, agreed[rows] + 1)
     whole = (at_risk == width) & (agreed >= 0)
     if whole.all():
-        full = histogram(None, np.minimum(agreed, width))
-        return _Batch(keys, steps, counted, sums, full, None, None, None, missed)
+        return _Batch(keys, steps, counted, sums, histogram(None, np.minimum(agreed, width)), histograms)
     full = histogram(whole, np.minimum(agreed[whole], width))
     others = ~whole
     at_risk, agreed = at_risk[others], agreed[others]
-    three = (at_risk, np.minimum(at_risk, np.maximum(agreed, 0)), np.minimum(at_risk, agreed + 1))
-    return _Batch(keys, steps, counted, sums, full, *(histogram(others, column) for column in three), missed)
+    histograms["at_risk"] = histogram(others, at_risk)
+    histograms["survived"] = histogram(others, np.minimum(at_risk, np.maximum(agreed, 0)))
+    histograms["reached"] = histogram(others, np.minimum(at_risk, agreed + 1))
+    return _Batch(keys, steps, counted, sums, full, histograms)
 
 
 def _numbered(columns: dict[str, pa.Array]) -> tuple[NDArray[np.int64], list[pa.Array]]:
@@ -254,10 +252,11 @@ def _flush(waiting: list[_Batch], index: KeyIndex, total: _Total) -> set[str]:
 
 
 class _Total:
-    """What batches add up to, by row of n prompts. Histograms as in `_Batch`, each None while it is all 0."""
+    """What batches add up to, by row of n prompts. ``histograms``: as in `_Batch`, "full" among them."""
 
     def __init__(self, n: int):
-        self.n, self.width, self.small = n, 0, np.dtype(np.uint16)
+        self.n, self.width = n, 0
+        self.small: type[np.uint16 | np.uint32] = np.uint16  # of the counts per prompt
         self.steps, self.counted, self.tokens = (np.zeros(n, np.int64) for _ in range(3))
         self.histograms: dict[str, Counts] = {}
 
@@ -270,8 +269,8 @@ class _Total:
         self.steps[rows] += batch.steps[known]
         self.counted[rows] += batch.counted[known]
         self.tokens[rows] += batch.tokens[known]
-        if self.small.itemsize == 2 and self.steps[rows].max(initial=0) >= 2**16:
-            self.small = np.dtype(np.uint32)
+        if self.small is np.uint16 and self.steps[rows].max(initial=0) >= 2**16:
+            self.small = np.uint32
             self.histograms = {name: held.astype(self.small) for name, held in self.histograms.items()}
         width = batch.full.shape[1] - 1
         if width > self.width:
@@ -280,9 +279,8 @@ class _Total:
             self._add("full", rows, batch.full[known])
         else:
             self._spread(batch.full[known], rows)
-        for name in ("at_risk", "survived", "reached", "missed"):
-            if (added := getattr(batch, name)) is not None:
-                self._add(name, rows, added[known])
+        for name, added in batch.histograms.items():
+            self._add(name, rows, added[known])
 
     def _add(self, name: str, rows: NDArray[np.int64] | slice, added: Counts) -> None:
         if name not in self.histograms:
@@ -333,7 +331,7 @@ def _at_least(histogram: Counts) -> Counts:
     """(w + 1, n): how many counts of the histogram (n, w + 1) are k or more."""
     found = np.empty(histogram.shape[::-1], histogram.dtype)
     so_far = np.zeros(len(histogram), histogram.dtype)
-    for k in range(found.shape[0] - 1, -1, -1):
+    for k in reversed(range(len(found))):
         so_far += histogram[:, k]
         found[k] = so_far
     return found

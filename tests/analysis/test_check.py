@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from analysis import step_rules
+from analysis import steps as steps_module
 from analysis.check import check, main
 from analysis.errors import run_command
+from analysis.load import load
 from analysis.runlog import Run
+from analysis.step_rules import broken_rules
 from tests.analysis.importers import logs
 from tests.analysis.runs import prompt, prompts_of, study, write_run
 from tests.analysis.test_steps import PROMPTS, rewrite
@@ -47,6 +54,38 @@ def faults(folder: Path, column: str, values: list[Any]) -> tuple[str, ...]:
 def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], what: str) -> None:
     folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
     assert any(f"generate: {what}" in fault for fault in faults(folder, column, values))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(-1, 4)] * 4, st.sampled_from(["block", "odd"])), min_size=1), st.randoms())
+def test_the_pass_in_order_finds_what_sorting_finds(counts: list[tuple[int, int, int, int, str]], random: Any) -> None:
+    """Mostly sound steps of three prompts with odd ones among them, in order or not."""
+    steps: dict[str, int] = {}
+    rows = []
+    for drafted, eligible, accepted, emitted, ended in counts:
+        prompt_id = random.choice("abc") if random.random() < 0.2 else sorted("abc")[len(rows) * 3 // len(counts)]
+        odd = random.random() < 0.1
+        sound = {"drafted": 4, "eligible": 4, "accepted": abs(accepted), "emitted": abs(accepted) + 1, "ended": "block"}
+        broken = {"drafted": drafted, "eligible": eligible, "accepted": accepted, "emitted": emitted, "ended": ended}
+        number = steps.setdefault(prompt_id, 0) + (random.random() < 0.03)
+        steps[prompt_id] += 1
+        rows.append({"prompt_id": prompt_id, "step": number, **(broken if odd else sound)})
+    with TemporaryDirectory() as name:
+        folder = write_run(Path(name) / "run", [prompt(p, [1]) for p in "abc"], protocol="generate", gates=False)
+
+        def change(table: pa.Table) -> pa.Table:
+            keyed = [{**table.slice(0, 1).to_pylist()[0], **row} for row in rows]
+            return pa.Table.from_pylist(keyed, table.schema)
+
+        rewrite(folder, change)
+        evaluated = load(Run.open(folder), "generate")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(steps_module, "_BATCH", random.choice([1, 2, 5, 100]))
+            in_order = step_rules._in_order(evaluated)
+            patch.setattr(step_rules, "_in_order", lambda _: False)
+            found = broken_rules(evaluated)
+        together = [row["prompt_id"] for row in rows] == sorted(row["prompt_id"] for row in rows)
+        assert in_order == (not found and together)
 
 
 def test_a_cut_last_step_is_no_fault(tmp_path: Path) -> None:

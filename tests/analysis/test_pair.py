@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.errors import DataError
-from analysis.load import load, protocols
+from analysis.load import NO_VALUE, Evaluated, load, protocols
 from analysis.pair import pair
 from analysis.runlog import Run
 from tests.analysis.runs import prompt, prompts_of, write_run
@@ -77,6 +82,55 @@ def test_order_of_rows_does_not_matter(tmp_path):
     )
     rows = ["row_a", "row_b"]  # where a prompt stands in its arm's counts
     assert straight.frame.drop(columns=rows).equals(shuffled.frame.drop(columns=rows))
+
+
+keys = st.tuples(st.sampled_from(["a", "b", "ab", "Z"]), st.integers(0, 2), st.integers(0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(keys, unique=True, min_size=1), st.lists(keys, unique=True, min_size=1), st.integers(0, 2**31))
+def test_pairs_are_those_of_a_plain_join(of_a, of_b, seed):
+    """Any keys in any order, counts missing here and there: the rows that Python's own join and sort give."""
+    rng = np.random.default_rng(seed)
+    arms = [evaluated(rows, rng) for rows in (of_a, of_b)]
+    by_key = [{(r.prompt_id, r.turn, r.sample): r for r in arm.prompts.itertuples()} for arm in arms]
+    expected, lost = [], {}
+    for key in sorted(by_key[0].keys() | by_key[1].keys()):
+        a, b = (table.get(key) for table in by_key)
+        if b is None:
+            lost[key] = "only in A"
+        elif a is None:
+            lost[key] = "only in B"
+        elif a.problem is not None or b.problem is not None:
+            lost[key] = f"{a.problem} in A" if a.problem is not None else f"{b.problem} in B"
+        else:
+            expected.append((*key, a.row, a.tokens, a.steps, b.row, b.tokens, b.steps))
+    if not expected:
+        with pytest.raises(DataError, match="no pairs"):
+            pair(*arms, min_coverage=0)
+        return
+    pairs = pair(*arms, min_coverage=0)
+    columns = ["prompt_id", "turn", "sample", "row_a", "tokens_a", "steps_a", "row_b", "tokens_b", "steps_b"]
+    assert [tuple(row) for row in pairs.frame[columns].itertuples(index=False)] == expected
+    found = pairs.lost[["prompt_id", "turn", "sample", "reason"]].itertuples(index=False)
+    assert {(r.prompt_id, r.turn, r.sample): r.reason for r in found} == lost
+    names = sorted(pairs.frame["cluster_id"].unique())
+    assert pairs.frame["cluster"].tolist() == [names.index(name) for name in pairs.frame["cluster_id"]]
+
+
+def evaluated(keys, rng):
+    """An arm with these keys (prompt_id, turn, sample) and random counts, some of them missing."""
+    n = len(keys)
+    ids, turns, samples = zip(*keys, strict=True)
+    missing = rng.random(n) < 0.2
+    frame = pd.DataFrame({"protocol": "generate", "prompt_id": ids, "turn": turns, "sample": samples, "dataset": "d"})
+    frame = frame.assign(
+        cluster_id=[f"c{len(i)}" for i in ids], category=None, study_role=None, seen=None, repetition=np.nan,
+        row=rng.permutation(n), steps=rng.integers(1, 9, n), tokens=pd.array(rng.integers(1, 99, n), dtype="Int64"),
+    )  # fmt: skip
+    frame["problem"] = pd.Series([NO_VALUE if m else None for m in missing], dtype=object)
+    frame["tokens"] = frame["tokens"].mask(missing)
+    return Evaluated(SimpleNamespace(address="run"), "generate", frame, None)
 
 
 def test_turns_and_samples_are_prompts_of_their_own(tmp_path):

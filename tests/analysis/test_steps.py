@@ -89,10 +89,13 @@ def test_by_hand(tmp_path: Path) -> None:
 steps = st.lists(st.one_of(st.none(), st.integers(0, 7)), max_size=9)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(steps, min_size=1, max_size=6), st.integers(0, 2**31), st.booleans())
-def test_any_order_of_rows_and_any_parts(accepted: list[list[int | None]], seed: int, foreign: bool) -> None:
-    """Rows shuffled, eligible partly unknown, endings mixed, and types as other writers have them."""
+@settings(max_examples=40, deadline=None)
+@given(st.lists(steps, min_size=1, max_size=6), st.integers(0, 2**31), st.booleans(), st.sampled_from([1, 3, 7, 99]))
+def test_any_order_of_rows_and_any_parts(
+    accepted: list[list[int | None]], seed: int, foreign: bool, at_a_time: int
+) -> None:
+    """Rows in order or shuffled, eligible partly unknown, endings mixed, types as other writers have them, few read
+    at a time."""
     import tempfile
 
     rng = np.random.default_rng(seed)
@@ -105,7 +108,7 @@ def test_any_order_of_rows_and_any_parts(accepted: list[list[int | None]], seed:
         frame["emitted"] = frame["accepted"] + 1
         frame["eligible"] = [None if rng.random() < 0.3 else e for e in eligible]
         frame["ended"] = rng.choice(["vocabulary", "mismatch"], n)
-        frame = frame.iloc[rng.permutation(n)]
+        frame = frame.iloc[rng.permutation(n) if seed % 2 else np.arange(n)]
         changed = pa.Table.from_pandas(frame, preserve_index=False)
         if not foreign:
             return changed.select(table.column_names).cast(table.schema)
@@ -116,7 +119,28 @@ def test_any_order_of_rows_and_any_parts(accepted: list[list[int | None]], seed:
             Path(folder) / "run", [prompt(f"p{i}", a) for i, a in enumerate(accepted)], protocol="generate", gates=False
         )
         rewrite(path, change)
-        assert_equal_to_naive(path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_BATCH", at_a_time)
+            patch.setattr(module, "_FLUSH", 2)
+            assert_equal_to_naive(path)
+
+
+def test_the_same_prompt_in_other_turns_samples_and_evaluations_is_another(tmp_path: Path) -> None:
+    prompts = [prompt("x", [1], turn=0), prompt("x", [2, 3], turn=1), prompt("x", [5], turn=1, sample=2)]
+    folder = write_run(tmp_path / "run", prompts, protocol="generate", gates=False)
+    assert counts_of(folder)[1].tokens.tolist() == [2, 7, 6]
+    rewrite(folder, lambda t: t.set_column(0, "eval_id", pa.array(["another", *t["eval_id"].to_pylist()[1:]])))
+    with pytest.raises(DataError, match=r"steps of 1 prompts that prompts\.parquet lacks"):
+        counts_of(folder)
+
+
+def test_more_steps_than_16_bits_count(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [prompt("a", [2]), prompt("b", [0])], protocol="generate", gates=False)
+    rewrite(folder, lambda t: pa.concat_tables([*[t.slice(0, 1)] * 70_000, t.slice(1, 1)]).combine_chunks())
+    counts = counts_of(folder)[1]
+    assert counts.survived.tolist() == [[70_000, 70_000, 0, 0, 0, 0, 0], [0] * 7]
+    assert counts.reached[0].tolist() == [70_000] * 3 + [0] * 4
+    assert counts.at_risk[0].tolist() == [70_000] * 7
 
 
 def test_a_run_of_many_parts_is_read_as_one(tmp_path: Path) -> None:
