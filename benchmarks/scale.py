@@ -1,10 +1,11 @@
 """Comparing runs of many verification steps: time and memory of ``analysis.compare``, report included, beside a bare
 DuckDB group-and-join of the same rows.
 
-    python benchmarks/scale.py [--rows 1e5 1e6 1e7 1e8] [--folder DIR]
+    python benchmarks/scale.py [--rows 1e5 1e6 1e7 1e8 [1e9]] [--steps 50] [--folder DIR]
 
-Two runs are generated per size, 50 steps a prompt, and removed again. Each measurement is a process of its own: CPU
-seconds (user and system) and peak resident memory as the kernel counts them. Prints the curve and one JSON line.
+Two runs are generated per size, ``--steps`` steps a prompt, and removed again; a size that the disk has no room for is
+left out, and said. Each measurement is a process of its own: CPU seconds (user and system) and peak resident memory
+as the kernel counts them. Prints the curve and one JSON line.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import duckdb
 from analysis.manifest import Evaluation, Manifest, Part, Target
 from analysis.runlog import MANIFEST, sha256_of, write_atomic
 
-STEPS = 50
+#: Bytes on disk per step row, generously; generated logs take 1.
+_ROOM_PER_ROW = 2
 SLOTS = 15
 EVAL_ID = "0123456789ab"
 
@@ -63,8 +65,8 @@ class Point:
         return self.compare.cpu_s / self.bare.cpu_s
 
 
-def generate(folder: Path, prompts: int, arm: int) -> None:
-    """A run of ``prompts`` prompts in three data sets, STEPS steps each; arm 1 accepts a little more."""
+def generate(folder: Path, prompts: int, steps: int, arm: int) -> None:
+    """A run of ``prompts`` prompts in three data sets, ``steps`` steps each; arm 1 accepts a little more."""
     folder.mkdir(parents=True)
     db = duckdb.connect()
     db.execute("set preserve_insertion_order = true")
@@ -77,17 +79,17 @@ def generate(folder: Path, prompts: int, arm: int) -> None:
         select {key}, s::int as step, (20 + s)::int as position, {SLOTS}::smallint as drafted,
             {SLOTS}::smallint as eligible, accepted, (accepted + 1)::smallint as emitted,
             case when accepted = {SLOTS} then 'block' else 'mismatch' end as ended
-        from (select i // {STEPS} as p, i % {STEPS} as s, {accepted} as accepted
-              from range({prompts * STEPS}) t(i))
+        from (select i // {steps} as p, i % {steps} as s, {accepted} as accepted
+              from range({prompts * steps}) t(i))
         ) to '{folder}/acceptance.parquet' (format parquet, compression zstd)""")
     nulls = "null::varchar as study_role, null::varchar as seen"
     db.execute(f"""copy (
         select {key}, prompt_id as cluster_id, null::varchar as category, {nulls}, 20::int as prompt_tokens,
-            null::int as output_tokens, {STEPS}::int as steps, 'length' as finish_reason, null::varchar as output_hash,
+            null::int as output_tokens, {steps}::int as steps, 'length' as finish_reason, null::varchar as output_hash,
             null::int[] as output_ids, null::float as repetition, null::boolean as matches_baseline,
             null::int as first_mismatch, null::float as mismatch_margin
         from range({prompts}) t(p)) to '{folder}/prompts.parquet' (format parquet, compression zstd)""")
-    counts = {"acceptance": prompts * STEPS, "prompts": prompts}
+    counts = {"acceptance": prompts * steps, "prompts": prompts}
     parts = {
         name: [Part(file=f"{name}.parquet", rows=rows, sha256=sha256_of(folder / f"{name}.parquet"))]
         for name, rows in counts.items()
@@ -124,39 +126,46 @@ def measure(command: Sequence[str]) -> Cost:
     return Cost(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def point(folder: Path, rows: int) -> Point:
+def point(folder: Path, rows: int, steps: int) -> Point:
     """Generate, measure both, remove."""
-    prompts = max(rows // (2 * STEPS), 1)
+    prompts = max(rows // (2 * steps), 1)
     a, b = folder / "one", folder / "two"
     try:
         for arm, run in enumerate((a, b)):
-            generate(run, prompts, arm)
+            generate(run, prompts, steps, arm)
         bare = measure([sys.executable, "-c", _BARE, str(a), str(b)])
         out = str(folder / "report")
         compare = measure([sys.executable, "-m", "analysis.compare", str(a), str(b), "--out", out])
     finally:
         for path in (a, b, folder / "report"):
             shutil.rmtree(path, ignore_errors=True)
-    return Point(2 * prompts * STEPS, prompts, compare, bare)
+    return Point(2 * prompts * steps, prompts, compare, bare)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 1e7, 1e8])
+    parser.add_argument("--steps", type=int, default=50, help="verification steps per prompt")
     parser.add_argument("--folder", type=Path, help="where the runs are written (default: a temporary folder)")
     args = parser.parse_args()
-    header = ("step rows", "prompts", "compare: CPU s", "wall s", "peak MiB", "bare: CPU s", "peak MiB", "CPU ratio")
-    print(" ".join(f"{name:>14}" for name in header))
-    points = []
+    header = ("step rows", "prompts", "compare: wall s", "CPU s", "peak MiB", "bare: CPU s", "peak MiB", "CPU ratio")
+    print(" ".join(f"{name:>15}" for name in header), flush=True)
+    points, left_out = [], []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        for rows in args.rows:
-            p = point(Path(folder), int(rows))
+        for rows in map(int, args.rows):
+            if (free := shutil.disk_usage(folder).free) < _ROOM_PER_ROW * rows:
+                left_out.append(rows)
+                print(f"{rows:>15,} left out: {free / 2**30:.1f} GiB free in {folder}, too little", flush=True)
+                continue
+            p = point(Path(folder), rows, args.steps)
             points.append(p)
-            cells = (f"{p.rows:,}", f"{p.prompts:,}", *(f"{x:.2f}" for x in (p.compare.cpu_s, p.compare.wall_s)),
+            cells = (f"{p.rows:,}", f"{p.prompts:,}", f"{p.compare.wall_s:.2f}", f"{p.compare.cpu_s:.2f}",
                      f"{p.compare.peak_mib:.0f}", f"{p.bare.cpu_s:.2f}", f"{p.bare.peak_mib:.0f}",
                      f"{p.times_bare:.1f}")  # fmt: skip
-            print(" ".join(f"{cell:>14}" for cell in cells), flush=True)
-    print(json.dumps({"benchmark": "scale", "duckdb": duckdb.__version__, "points": [asdict(p) for p in points]}))
+            print(" ".join(f"{cell:>15}" for cell in cells), flush=True)
+    told = [asdict(p) | {"times_bare": p.times_bare} for p in points]
+    found = {"steps_per_prompt": args.steps, "points": told, "left_out": left_out}
+    print(json.dumps({"benchmark": "scale", "duckdb": duckdb.__version__, **found}))
 
 
 if __name__ == "__main__":
