@@ -18,8 +18,8 @@ _COLUMNS = ("subset", "num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 def recognise_speculators(source: Source) -> int:
     """1 for a table with the columns of speculators."""
-    head = source.head.splitlines()
-    return int(bool(head) and set(_COLUMNS) <= {name.strip() for name in head[0].split(",")})
+    head = source.head.split("\n", 1)[0]  # a lone \r ends no line for the reader either
+    return int(set(_COLUMNS) <= {name.strip() for name in head.split(",")})
 
 
 def read_speculators(source: Source) -> Found:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import DataError, DraftlabError, UsageError, run_command
@@ -186,6 +186,7 @@ def mutations(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutations())
+@example(("acceptance.csv", logs.ALL["acceptance.csv"][0].replace(b",acceptance_length", b"\racceptance_length", 1)))
 def test_never_a_traceback(tmp_path: Path, mutation: tuple[str, bytes]) -> None:
     """A damaged log is imported or refused in one line; what is imported obeys the arithmetic of steps."""
     name, data = mutation
