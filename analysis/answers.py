@@ -62,7 +62,8 @@ def _how_much(c: Comparison) -> str:
         return ""
     told = f"{number(e.mean_b)} against {number(e.mean_a)} {c.estimand.unit}, {100 * e.estimate / e.mean_a:+.1f}%."
     if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
-        told += f" In time per token, B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A."
+        where = f" on {counted(found.n_pairs, 'whole answer')}" if c.protocol == "prefix" else ""
+        told += f" In time per token{where}, B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A."
     return told
 
 

@@ -118,6 +118,11 @@ class Comparison:
 
         return plots.draw_all(self)
 
+    def __repr__(self) -> str:
+        from analysis import answers
+
+        return answers.headline(self)
+
     def _repr_markdown_(self) -> str:
         from analysis import render
 
@@ -184,27 +189,30 @@ def compare_runs(
     gates_a, gates_b, unusable = _gates(first, second, strict)
     arm_a, arm_b, position_difference = positions(first, second, pairs)
     label_a, label_b = labels(a, b)
-    rows, text = compare_arms(a, b, protocol), outputs(first, second, pairs)
+    rows = compare_arms(a, b, protocol)
     temperature = _temperature(a, protocol)
     published = published_for(a.manifest.target, temperature, by_dataset)
     histories = load_history(a), load_history(b)
     plain = open_run(baseline, allow_incomplete) if baseline is not None else None
     against = against_baseline(plain, a, b, protocol) if plain is not None else None
-    other_protocol, not_shown = _other_protocol(a, b, protocol, datasets)
+    other, not_shown = _other_protocol(a, b, protocol, datasets)
+    # a first block has no speed of its own; whole answers have, whatever protocol the headline is of
+    answers = other if other and protocol == "prefix" else (first, second, pairs)
+    text = outputs(*answers)
     return Comparison(
         a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
         b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),
         protocol=protocol,
         declaration=declaration,
         overall=overall,
-        others=(*further, *((balanced,) if balanced else ()), *other_protocol),
+        others=(*further, *((balanced,) if balanced else ()), *_headline(other)),
         by_dataset=by_dataset,
         by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),
         interactions=interactions(pairs.frame, estimand),
         datasets=tuple(dataset_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
         position_difference=position_difference,
-        speed=speed(first, second, pairs),
+        speed=speed(*answers),
         outputs=text,
         throughput=throughput(a, b),
         published=published,
@@ -220,7 +228,7 @@ def compare_runs(
             *_lost(pairs),
             *disagreement(overall, balanced, by_dataset),
             *lossless.cautions_of(text, (label_a, label_b)),
-            *texts.cautions_of(pairs, (text.a.mean_tokens, text.b.mean_tokens), (label_a, label_b)),
+            *texts.cautions_of(answers[2], (text.a.mean_tokens, text.b.mean_tokens), (label_a, label_b)),
             *(against.cautions if against is not None else ()),
             *cautions_of(rows),
             *(c for run, history in zip((a, b), histories, strict=True) for c in health(run, history)),
@@ -235,16 +243,21 @@ def compare_runs(
 
 def _other_protocol(
     a: Run, b: Run, protocol: str, datasets: Sequence[str] | None
-) -> tuple[tuple[Estimate, ...], tuple[Caution, ...]]:
-    """The headline of the other protocol over its own pairs, where both runs have it; or why it is not shown."""
-    shared = [other for other in HEADLINES if other != protocol and other in protocols(a) & protocols(b)]
-    for other in shared:
-        try:
-            pairs = pair(*(pick(load(run, other), datasets) for run in (a, b)), min_coverage=0)
-        except DataError as error:
-            return (), (caution("other-protocol", protocol=other, reason=error),)
-        return (of_pairs(pairs.frame, HEADLINES[other][0]),), ()
-    return (), ()
+) -> tuple[tuple[Evaluated, Evaluated, Pairs] | None, tuple[Caution, ...]]:
+    """Both arms under the other protocol and its own pairs, where both runs have it; or why it is not shown."""
+    for other in HEADLINES:
+        if other != protocol and other in protocols(a) & protocols(b):
+            try:
+                first, second = (pick(load(run, other), datasets) for run in (a, b))
+                return (first, second, pair(first, second, min_coverage=0)), ()
+            except DataError as error:
+                return None, (caution("other-protocol", protocol=other, reason=error),)
+    return None, ()
+
+
+def _headline(other: tuple[Evaluated, Evaluated, Pairs] | None) -> tuple[Estimate, ...]:
+    """The other protocol's headline over its own pairs."""
+    return (of_pairs(other[2].frame, HEADLINES[other[0].protocol][0]),) if other else ()
 
 
 def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:

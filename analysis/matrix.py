@@ -56,6 +56,11 @@ class Matrix:
 
         return plot_study.draw_matrix(self)
 
+    def __repr__(self) -> str:
+        from analysis import study_sections
+
+        return study_sections.matrix_headline(self)
+
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 

@@ -7,8 +7,8 @@ The plan, ``reports/plan.yaml``:
       - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
       - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
-``name``, ``question``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as for
-``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
+``name``, ``question``, ``protocol``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as
+for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,6 +38,7 @@ class PlanEntry(BaseModel):
     a: str | list[str]
     b: str | list[str]
     controls: list[str] = []
+    protocol: Literal["generate", "prefix"] | None = None
     metric: str | None = None
     margin: float | None = None
     hypothesis: str | None = None
@@ -125,9 +126,11 @@ def _write(entry: PlanEntry, reports: Path) -> str:
             return f"left out: {run} is {status}, not complete"
     options: dict[str, Any] = {"title": entry.name, "question": entry.question}
     if isinstance(entry.a, list):
-        study = compare_seeds(entry.a, _list(entry.b), metric=entry.metric)
+        if unused := [name for name in ("controls", "margin", "hypothesis") if getattr(entry, name)]:
+            raise DataError(f"{unused[0]} is not for several seeds, which are compared on all their prompts")
+        study = compare_seeds(entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric)
         return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / seeds_folder(study), **options)}"
-    asked: dict[str, Any] = {"metric": entry.metric, "margin": entry.margin, "hypothesis": entry.hypothesis}
+    asked = {name: getattr(entry, name) for name in ("protocol", "metric", "margin", "hypothesis")}
     if isinstance(entry.b, list):
         matrix = compare_many([entry.a, *entry.b], controls=entry.controls, **asked)
         verdicts = ", ".join(e.verdict for e in matrix.overall)

@@ -72,6 +72,11 @@ class SeedComparison:
 
         return plot_study.draw_seeds(self)
 
+    def __repr__(self) -> str:
+        from analysis import study_sections
+
+        return study_sections.seeds_headline(self)
+
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 

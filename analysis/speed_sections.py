@@ -66,11 +66,13 @@ def timing_notes(c: Comparison) -> list[str]:
     """What the timings rest on."""
     if c.speed is None:
         return []
-    return [
+    other = "Timed on whole answers (protocol generate), not on the first blocks that the headline is about."
+    notes = [
         f"{side}: {counted(c.speed.timed[side], 'prompt')} timed, each and in each mode at most "
         f"{c.speed.repeats[side]} times; {c.speed.left_out[side]} left out, of one token or no time."
         for side in "AB"
     ]
+    return [other, *notes] if c.protocol == "prefix" else notes
 
 
 def throughput_tables(c: Comparison) -> tuple[str, str] | None:
@@ -112,8 +114,7 @@ def lossless_table(c: Comparison) -> str | None:
 def unstable_baseline(c: Comparison) -> str | None:
     """Prompts on which plain decoding itself gave two outputs: no arm can match a target that does not."""
     counts = {
-        arm.side: [d.get("baseline_differs") for e in arm.manifest.evaluations.values() if e.protocol == c.protocol
-                   for d in e.datasets.values()]
+        arm.side: [d.get("baseline_differs") for e in arm.manifest.evaluations.values() for d in e.datasets.values()]
         for arm in (c.a, c.b)
     }  # fmt: skip
     told = [f"{n} prompts of {side}" for side, found in counts.items() if (n := sum(x or 0 for x in found))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from analysis.answers import headline
 from analysis.comparison import compare_runs
 from analysis.errors import DataError
 from analysis.exact import bootstrap_interval, sign_flip_p
@@ -33,6 +34,10 @@ def test_the_headline_and_the_data_sets(comparison):
     assert comparison.overall.estimate == pytest.approx(pooled)
     assert {e.family_size for e in comparison.by_dataset.values()} == {3}
     assert comparison.overall.family_size == 1
+
+
+def test_in_a_notebook_it_reads_as_its_conclusion(comparison):
+    assert repr(comparison) == headline(comparison) and len(repr(comparison)) < 300
 
 
 def test_a_data_set_of_clusters_of_one_is_exact(comparison):

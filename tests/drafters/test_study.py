@@ -3,8 +3,11 @@
 import pytest
 import yaml
 
+from analysis.comparison import compare_runs
 from analysis.runlog import Run
 from drafters import study
+
+PLANNED = {"a": "plain", "b": "gated", "protocol": "prefix", "controls": ["gated-frozen", "gated-shuffled"]}
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def tiny_study(workplace):
     }
     (workplace / "study.yaml").write_text(yaml.safe_dump(described))
     (workplace / "reports").mkdir()
-    (workplace / "reports/plan.yaml").write_text(yaml.safe_dump({"comparisons": [{"a": "plain", "b": "gated"}]}))
+    (workplace / "reports/plan.yaml").write_text(yaml.safe_dump({"comparisons": [PLANNED]}))
     return workplace
 
 
@@ -36,7 +39,12 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     assert {name for name, counts in asked.items() if counts.get("generate") == 3} == {"plain", "gated"}
     times = runs["gated"].read("timings").to_pandas()
     assert set(times["mode"]) == {"draft", "plain"}
-    assert (tiny_study / "reports/plain-vs-gated/report.md").read_text().count("speed-up")
+    # the headline is of many first blocks, speed and losslessness of the few whole answers beside plain decoding
+    planned, answers = compare_runs("plain", "gated", protocol="prefix"), compare_runs("plain", "gated")
+    assert (planned.protocol, planned.overall.n_pairs, answers.overall.n_pairs) == ("prefix", 12, 3)
+    assert planned.speed is not None and planned.speed.ratios == answers.speed.ratios
+    assert planned.outputs.a.matches == planned.outputs.a.checked == 3
+    assert "| plain decoding | speed-up, pooled |" in (tiny_study / "reports/plain-vs-gated/report.md").read_text()
 
     def tables():
         return {path: path.read_bytes() for path in (tiny_study / "runs").rglob("*.parquet") if path.is_file()}
