@@ -10,23 +10,23 @@ Columns that already have our names need no mapping. Names say what is counted, 
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.counting import Counting
 from analysis.errors import UsageError
+from analysis.importers import csv_blocks
 from analysis.importers import responses as lists
+from analysis.importers.csv_blocks import Header, cells_of, row_of
 from analysis.importers.model import (
     Found,
     Imported,
     Response,
     RowError,
-    identifier,
     integer,
     last_of_each,
     optional_integer,
@@ -34,6 +34,7 @@ from analysis.importers.model import (
     string,
 )
 from analysis.importers.source import Problem, Row, Source
+from analysis.importers.step_table import Key, Steps, StepTable, batches_of, key_of, of_table
 
 NAME = "plain table"
 FIELDS = (
@@ -41,6 +42,8 @@ FIELDS = (
     *("step", "accepted", "emitted", "drafted", "steps", "tokens", "output_tokens", "acceptance_lengths"),
     *("prompt_tokens", "seconds", "prefill_s"),
 )
+#: Read at a time: bytes of CSV, rows of Parquet.
+_BLOCK, _ROWS = 1 << 24, 1 << 20
 Prefill = Literal["inside", "outside", "unknown"]
 
 
@@ -74,6 +77,9 @@ def _kind(row: Mapping[str, Any]) -> str | None:
 def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Prefill = "unknown") -> Found:
     """One run: the table."""
     problems: list[Problem] = []
+    table = _columns(source, mapping or {}, problems)
+    if table is not None and ((responses := _steps(table, problems)) or problems):
+        return Found([_imported(source, "step", responses, prefill, [])], problems)
     rows = list(_rows(source, mapping or {}, problems))
     kinds = [kind for row in rows if (kind := _kind(row.value))]
     if not kinds:
@@ -83,15 +89,19 @@ def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Pref
         named = [replace(row, value={**row.value, "num_output_tokens": row.value.get("output_tokens")}) for row in rows]
         found = lists.read_rows(source, named, NAME)
         return replace(found, problems=[*problems, *found.problems])
-    responses = _steps(rows, problems) if kind == "step" else _responses(rows, problems)
-    inside: Prefill = "outside" if kind == "step" else prefill
+    responses = _steps(batches_of(rows), problems) if kind == "step" else _responses(rows, problems)
     notes = []
     if kind == "response" and prefill == "unknown" and any(row.value.get("tokens") is None for row in rows):
         notes.append(
             "not known whether output_tokens holds the prefill token; counted as if it did "
             "(--prefill-token inside or outside settles it)"
         )
-    run = Imported(
+    return Found([_imported(source, kind, responses, prefill, notes)], problems)
+
+
+def _imported(source: Source, kind: str, responses: list[Response], prefill: Prefill, notes: list[str]) -> Imported:
+    inside: Prefill = "outside" if kind == "step" else prefill
+    return Imported(
         format=NAME,
         label=source.stem,
         counting=Counting(prefill_token=inside, last_step="unknown", time="prefill and decode", ids="words"),
@@ -102,63 +112,13 @@ def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Pref
         unknown=["target", "drafter", "block size"],
         notes=notes,
     )
-    return Found([run], problems)
 
 
-def _steps(rows: list[Row], problems: list[Problem]) -> list[Response]:
-    """Responses of step rows; all steps of a response go if one of them is bad, for their sum would be wrong."""
-    found: dict[tuple[str, int, int], list[tuple[int, int, int, int | None, Row]]] = {}
-    bad: dict[tuple[str, int, int], int] = {}
-    for number, row in enumerate(rows):
-        key = None
-        try:
-            key = _key(row)
-            value = row.value
-            emitted = None
-            if value.get("emitted") is not None:
-                emitted = integer(value["emitted"], "emitted", least=1, most=2**15 - 1)
-            accepted = optional_integer(value, "accepted", most=2**15 - 2)
-            if emitted is None and accepted is None:
-                raise RowError("neither accepted nor emitted")
-            if emitted is None:
-                emitted = cast(int, accepted) + 1
-            if accepted is None:
-                accepted = emitted - 1
-            if emitted > accepted + 1:
-                raise RowError(f"{emitted} tokens emitted with {accepted} accepted; one more is the most")
-            drafted = optional_integer(value, "drafted", most=2**15 - 1)
-            if drafted is not None and accepted > drafted:
-                raise RowError(f"{accepted} accepted of {drafted} drafted")
-            step = number if value.get("step") is None else integer(value["step"], "step")
-            found.setdefault(key, []).append((step, emitted, accepted, drafted, row))
-        except RowError as error:
-            problems.append(Problem(row.line, str(error)))
-            if key is not None:
-                bad.setdefault(key, row.line)
-    responses = []
-    for key, steps in found.items():
-        first = steps[0][4]
-        if key in bad:
-            problems.append(Problem(first.line, f"prompt {key[0]} left out whole: its row on line {bad[key]} is bad"))
-            continue
-        steps.sort(key=lambda step: step[0])
-        if len({step[0] for step in steps}) < len(steps):
-            problems.append(Problem(first.line, f"prompt {key[0]} left out: a step of it occurs twice"))
-            continue
-        widths = {step[3] for step in steps}
-        lengths = [step[1] for step in steps]
-        responses.append(
-            replace(
-                _common(first, key),
-                emitted=lengths,
-                accepted=[step[2] for step in steps],
-                drafted=widths.pop() if len(widths) == 1 else None,
-                steps=len(steps),
-                tokens=sum(lengths),
-                output_tokens=None,
-            )
-        )
-    return responses
+def _steps(batches: Iterable[Steps], problems: list[Problem]) -> list[Response]:
+    table = StepTable(_common, problems)
+    for batch in batches:
+        table.add(batch)
+    return table.responses()
 
 
 def _responses(rows: list[Row], problems: list[Problem]) -> list[Response]:
@@ -168,7 +128,7 @@ def _responses(rows: list[Row], problems: list[Problem]) -> list[Response]:
             if _kind(row.value) != "response":
                 raise RowError("no steps, or neither tokens nor output_tokens")
             steps = integer(row.value.get("steps"), "steps")
-            response = replace(_common(row, _key(row)), steps=steps, tokens=optional_integer(row.value, "tokens"))
+            response = replace(_common(row, key_of(row)), steps=steps, tokens=optional_integer(row.value, "tokens"))
             total = response.output_tokens if response.tokens is None else response.tokens
             if total is None:
                 raise RowError("neither tokens nor output_tokens")
@@ -180,16 +140,7 @@ def _responses(rows: list[Row], problems: list[Problem]) -> list[Response]:
     return last_of_each(responses, problems)
 
 
-def _key(row: Row) -> tuple[str, int, int]:
-    value = row.value
-    dataset = value.get("dataset")
-    prompt_id = identifier(value.get("prompt_id"), "prompt_id")
-    turn, sample = (integer(value.get(name) or 0, name, most=2**15 - 1) for name in ("turn", "sample"))
-    # ids of benchmark files start anew in each data set
-    return (prompt_id if dataset is None else f"{string(dataset, 'dataset')}/{prompt_id}"), turn, sample
-
-
-def _common(row: Row, key: tuple[str, int, int]) -> Response:
+def _common(row: Row, key: Key) -> Response:
     value = row.value
     dataset, text, question = (value.get(name) for name in ("dataset", "text", "question"))
     return Response(
@@ -208,73 +159,84 @@ def _common(row: Row, key: tuple[str, int, int]) -> Response:
     )
 
 
-def _rows(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Row]:
-    """Rows with our field names; other columns are dropped."""
+def _fields(columns: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Our name of each column that has one; other columns are dropped."""
     renamed = {column: name for name, column in mapping.items()}
+    return {
+        column: renamed.get(column, column)
+        for column in columns
+        if column in renamed or (column in FIELDS and column not in mapping)
+    }
+
+
+def _rows(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Row]:
+    """Rows with our field names."""
     for row in _table_rows(source, problems):
-        yield Row(
-            row.line,
-            {
-                renamed.get(column, column): value
-                for column, value in row.value.items()
-                if column in renamed or (column in FIELDS and column not in mapping)
-            },
-        )
+        yield Row(row.line, {name: row.value[column] for column, name in _fields(row.value, mapping).items()})
 
 
 def _table_rows(source: Source, problems: list[Problem]) -> Iterator[Row]:
     if source.is_parquet:
-        yield from _parquet_rows(source, problems)
+        number = 0
+        for table in _parquet_tables(source, None, problems):
+            for value in table.to_pylist():
+                number += 1
+                yield Row(number, value)
     elif source.sample:
         yield from source.rows()
         problems += source.damage
+    elif (header := _header(source, problems)) is not None:
+        for number, line in source.lines():
+            if number > header.line and (cells := cells_of(number, line, header, problems)) is not None:
+                yield Row(number, cells)
+        problems += source.damage
+
+
+def _columns(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps] | None:
+    """A table of steps, if it is one and its columns are named: by columns, some rows at a time."""
+    header = None
+    if source.is_parquet:
+        try:
+            names = pq.read_schema(source.path).names
+        except (pa.ArrowException, OSError):
+            return None
+    elif source.sample or (header := _header(source, [])) is None:
+        return None
     else:
-        yield from _csv_rows(source, problems)
+        names = header.names
+    fields = _fields(names, mapping)
+    if len(set(names)) < len(names) or _kind(dict.fromkeys(fields.values())) != "step":
+        return None
+    return _parquet_steps(source, fields, problems) if header is None else _csv_steps(source, header, fields, problems)
 
 
-def _parquet_rows(source: Source, problems: list[Problem]) -> Iterator[Row]:
+def _parquet_steps(source: Source, fields: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps]:
+    first = 1
+    for table in _parquet_tables(source, list(fields), problems):
+        yield of_table(table.rename_columns([fields[name] for name in table.column_names]), first)
+        first += len(table)
+
+
+def _csv_steps(source: Source, header: Header, fields: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps]:
+    _header(source, problems)
+    yield from csv_blocks.batches(source.blocks(_BLOCK), header, fields, problems)
+    problems += source.damage
+
+
+def _parquet_tables(source: Source, columns: list[str] | None, problems: list[Problem]) -> Iterator[pa.Table]:
     number = 0
     try:
-        for batch in pq.ParquetFile(source.path).iter_batches():
-            for value in batch.to_pylist():
-                number += 1
-                yield Row(number, value)
+        for batch in pq.ParquetFile(source.path).iter_batches(_ROWS if columns else 1024, columns=columns):
+            yield pa.Table.from_batches([batch])
+            number += len(batch)
     except (pa.ArrowException, OSError) as error:
         problems.append(Problem(number + 1, f"damaged Parquet ({(str(error).splitlines() or [''])[0][:80]})"))
 
 
-def _csv_rows(source: Source, problems: list[Problem]) -> Iterator[Row]:
-    names: list[str] = []
-    delimiter = ","
+def _header(source: Source, problems: list[Problem]) -> Header | None:
+    """The first line of a CSV file that is one; what stands before it is a problem."""
     for number, line in source.lines():
-        if "\x00" in line:
-            problems.append(Problem(number, "NUL bytes: the writer was stopped here"))
-            continue
-        if not names:
-            delimiter = max(",\t;", key=line.count)
-        try:
-            cells = next(csv.reader([line], delimiter=delimiter), [])
-        except csv.Error as error:
-            problems.append(Problem(number, f"not CSV ({error})"))
-            continue
-        if not names:
-            names = [cell.strip() for cell in cells]
-            continue
-        if len(cells) != len(names):
-            problems.append(Problem(number, f"{len(cells)} cells under {len(names)} columns: half a line"))
-            continue
-        yield Row(number, {name: _cell(name, cell.strip()) for name, cell in zip(names, cells, strict=True)})
-    problems += source.damage
-
-
-def _cell(name: str, text: str) -> Any:
-    """A number where the text is one; ids and names stay text; empty is null."""
-    if not text:
-        return None
-    try:
-        return int(text) if len(text) < 20 else float(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
+        delimiter = max(",\t;", key=line.count)
+        if (cells := row_of(number, line, delimiter, problems)) is not None:
+            return Header([cell.strip() for cell in cells], delimiter, number)
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -139,18 +139,28 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(1-based number, text without its end) of every line that is not empty."""
-        utf16 = self._bytes(2) in UTF16
-        chunks = [self._bytes()] if utf16 else self._chunks(self.damage)
-        rest = b""
-        number = 0
+        for number, block in self.blocks(_CHUNK):
+            for place, line in enumerate(block[:-1].split(b"\n")):
+                if text := text_of(line):
+                    yield number + place, text
+
+    def blocks(self, size: int) -> Iterator[tuple[int, bytes]]:
+        """(1-based number of the first line, whole lines in UTF-8 with their ends), about ``size`` bytes at a time;
+        the last line gets an end if it has none. Where a compressed file breaks off is told in ``damage``."""
+        self.damage.clear()
+        if self._bytes(2) in UTF16:
+            chunks: Iterable[bytes] = [_decode(self._bytes()).encode()]
+        else:
+            chunks = self._chunks(self.damage)
+        number, held = 1, bytearray()
         for chunk in chunks:
-            *whole, rest = (_decode(chunk).encode() if utf16 else rest + chunk).split(b"\n")
-            for line in whole:
-                number += 1
-                if text := _line(line):
-                    yield number, text
-        if text := _line(rest):
-            yield number + 1, text
+            held += chunk
+            if len(held) >= size and (cut := held.rfind(b"\n") + 1):
+                yield number, bytes(held[:cut])
+                number += held.count(b"\n", 0, cut)
+                del held[:cut]
+        if held:
+            yield number, bytes(held) if held.endswith(b"\n") else bytes(held) + b"\n"
 
     def rows(self) -> Iterator[Row]:
         """Every JSON object: of the lines, or of the one array or object that the file is. What is no object is
@@ -242,7 +252,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _line(data: bytes) -> str:
+def text_of(data: bytes) -> str:
     """A line as text; empty if it is blank."""
     text = _decode(data).rstrip("\r")
     return text if text.strip() else ""

@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
 
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import Questions, cluster_of
 from analysis.manifest import Evaluation, Manifest, Target, settings_hash
 from analysis.runlog import RunWriter
+from analysis.schema import TABLES
 
 CREATED_BY = "analysis.importers"
 PROTOCOL: Literal["generate"] = "generate"
 NO_DATASET = "all"
+#: Responses whose rows are made at a time.
+_AT_A_TIME = 10_000
 
 
 def write_run(
@@ -55,8 +61,11 @@ def write_run(
     if keyed:
         # all responses or none: a reader takes the table of steps, if there is one, for the whole
         if all(response.emitted is not None for response in run.responses):
-            writer.append("acceptance", [row for key, response in keyed for row in _steps(key, response)])
-        writer.append("prompts", [_prompt(key, response, questions, run) for key, response in keyed])
+            for start in range(0, len(keyed), _AT_A_TIME):
+                writer.append("acceptance", _steps(keyed[start : start + _AT_A_TIME]))
+        for start in range(0, len(keyed), _AT_A_TIME):
+            some = keyed[start : start + _AT_A_TIME]
+            writer.append("prompts", [_prompt(key, response, questions, run) for key, response in some])
         if timed := [_timing(key, r, run) for key, r in keyed if r.seconds is not None]:
             writer.append("timings", timed)
     if run.aggregates:
@@ -88,11 +97,31 @@ def _key(eval_id: str, run: Imported, response: Response, questions: Questions |
     }
 
 
-def _steps(key: dict[str, Any], response: Response) -> Iterable[dict[str, Any]]:
-    assert response.emitted is not None
-    accepted = response.accepted if response.accepted is not None else [n - 1 for n in response.emitted]
-    for step, (emitted, agreed) in enumerate(zip(response.emitted, accepted, strict=True)):
-        yield {**key, "step": step, "drafted": response.drafted, "accepted": agreed, "emitted": emitted}
+def _steps(keyed: Sequence[tuple[dict[str, Any], Response]]) -> pa.Table:
+    """The acceptance rows of responses, all of which have steps."""
+    counts = [len(response.emitted or ()) for _, response in keyed]
+    owner = np.repeat(np.arange(len(keyed)), counts)
+    emitted = np.concatenate([np.asarray(response.emitted, dtype=np.int64) for _, response in keyed])
+    accepted = [
+        np.asarray(r.emitted, dtype=np.int64) - 1 if r.accepted is None else np.asarray(r.accepted, dtype=np.int64)
+        for _, r in keyed
+    ]
+    given = {
+        "step": np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts),
+        "drafted": pa.array([response.drafted for _, response in keyed], pa.int16()).take(pa.array(owner)),
+        "accepted": np.concatenate(accepted),
+        "emitted": emitted,
+    }
+    columns = []
+    for field in TABLES["acceptance"]:
+        if field.name in given:
+            columns.append(pa.array(given[field.name]).cast(field.type))
+        elif field.name in keyed[0][0]:
+            of_response = pa.array([key[field.name] for key, _ in keyed], field.type)
+            columns.append(of_response.take(pa.array(owner)))
+        else:
+            columns.append(pa.nulls(owner.size, field.type))
+    return pa.Table.from_arrays(columns, schema=TABLES["acceptance"])
 
 
 def _prompt(key: dict[str, Any], response: Response, questions: Questions | None, run: Imported) -> dict[str, Any]:

@@ -1,0 +1,267 @@
+"""Tables of verification steps, column by column: what holds of a value is asked once per distinct value.
+
+A table of 10^7 steps has few distinct counts and at most a row's worth of ids in fifty. So columns come as codes into
+their distinct values; a value is judged by the same rules as a row's, and rows only by comparing integers. A row that
+is not good is then judged by itself, for its reason.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.importers.model import Response, RowError, identifier, integer, optional_integer, string
+from analysis.importers.source import Problem, Row
+
+Key = tuple[str, int, int]
+_SMALL, _INT32 = 2**15 - 1, 2**31 - 1
+_NONE = -1
+#: Fields that decide whether a row can be used, and whose it is.
+JUDGED = ("prompt_id", "turn", "sample", "dataset", "step", "accepted", "emitted", "drafted")
+
+
+@dataclass(frozen=True)
+class Column:
+    """(n,) ``codes`` into ``values``, Python's or Arrow's; a negative code is null."""
+
+    codes: NDArray[Any]
+    values: Sequence[Any]
+
+    def at(self, row: int) -> Any:
+        code = int(self.codes[row])
+        value = None if code < 0 else self.values[code]
+        return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Some rows of the table: ``lines`` (n,) and columns of n rows by field."""
+
+    lines: NDArray[np.int64]
+    columns: Mapping[str, Column]
+
+    def row(self, number: int) -> Row:
+        return Row(int(self.lines[number]), {name: column.at(number) for name, column in self.columns.items()})
+
+
+def of_rows(rows: Sequence[Row]) -> Steps:
+    """The rows as columns; a field that a row lacks is null."""
+    names = dict.fromkeys(name for row in rows for name in row.value)
+    codes = np.arange(len(rows))
+    columns = {name: Column(codes, [row.value.get(name) for row in rows]) for name in names}
+    return Steps(np.array([row.line for row in rows], np.int64), columns)
+
+
+def key_of(row: Row) -> Key:
+    """(prompt, turn, sample) of a row. Raises RowError."""
+    value = row.value
+    dataset = value.get("dataset")
+    prompt_id = identifier(value.get("prompt_id"), "prompt_id")
+    turn, sample = (integer(value.get(name) or 0, name, most=_SMALL) for name in ("turn", "sample"))
+    # ids of benchmark files start anew in each data set
+    return (prompt_id if dataset is None else f"{string(dataset, 'dataset')}/{prompt_id}"), turn, sample
+
+
+def require_sound(value: Mapping[str, Any]) -> None:
+    """Raises RowError with the reason why the counts of a row cannot be a step's."""
+    emitted = None
+    if value.get("emitted") is not None:
+        emitted = integer(value["emitted"], "emitted", least=1, most=_SMALL)
+    accepted = optional_integer(value, "accepted", most=_SMALL - 1)
+    if emitted is None and accepted is None:
+        raise RowError("neither accepted nor emitted")
+    if emitted is not None and accepted is not None and emitted > accepted + 1:
+        raise RowError(f"{emitted} tokens emitted with {accepted} accepted; one more is the most")
+    drafted = optional_integer(value, "drafted", most=_SMALL)
+    accepted = (emitted or 1) - 1 if accepted is None else accepted
+    if drafted is not None and accepted > drafted:
+        raise RowError(f"{accepted} accepted of {drafted} drafted")
+    if value.get("step") is not None:
+        integer(value["step"], "step")
+
+
+def of_table(table: pa.Table, first_line: int) -> Steps:
+    """The rows of an Arrow table as columns. Columns that are not judged (:data:`JUDGED`) stay as they are."""
+    columns = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        codes, values = np.arange(len(column)), column
+        if name in JUDGED:
+            try:
+                encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+                codes, values = encoded.indices.fill_null(-1).to_numpy(), encoded.dictionary.to_pylist()
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no number or string: judged one by one
+                values = column.to_pylist()
+        columns[name] = Column(codes, values)
+    return Steps(first_line + np.arange(len(table)), columns)
+
+
+class StepTable:
+    """Takes the rows of a file, and gives the responses that they are steps of."""
+
+    def __init__(self, first_row: Callable[[Row, Key], Response], problems: list[Problem]):
+        """``first_row`` makes a response, but for its steps, of its first row; it may raise RowError."""
+        self._first_row, self._problems = first_row, problems
+        self._numbers: dict[Key, int] = {}
+        self._rows: list[Row] = []  # the first good row of each key
+        self._bad: dict[Key, int] = {}
+        self._parts: list[tuple[NDArray[Any], ...]] = []
+
+    def add(self, steps: Steps) -> None:
+        """All rows that can be used; the others become problems."""
+        counts, good = _counts(steps)
+        keys, numbers, known = _keys(steps)
+        good &= known
+        for row in map(int, np.flatnonzero(~good)):
+            self._refuse(steps.row(row))
+        rows = np.flatnonzero(good)
+        if not rows.size:
+            return
+        present, first = np.unique(numbers[rows], return_index=True)
+        number_of = np.full(len(keys), -1)
+        for place in np.argsort(first):
+            key = keys[present[place]]
+            if key not in self._numbers:
+                self._numbers[key] = len(self._rows)
+                self._rows.append(steps.row(int(rows[first[place]])))
+            number_of[present[place]] = self._numbers[key]
+        self._parts.append((number_of[numbers[rows]], steps.lines[rows], *(column[rows] for column in counts)))
+
+    def _refuse(self, row: Row) -> None:
+        try:
+            key = key_of(row)
+        except RowError as error:
+            self._problems.append(Problem(row.line, str(error)))
+            return
+        try:
+            require_sound(row.value)
+        except RowError as error:
+            self._problems.append(Problem(row.line, str(error)))
+        self._bad.setdefault(key, row.line)
+
+    def responses(self) -> list[Response]:
+        """One per key, with its steps in order. All steps of a response go if one of them is bad, for their sum would
+        be wrong."""
+        if not self._parts:
+            return []
+        number, line, step, emitted, accepted, drafted = (np.concatenate(c) for c in zip(*self._parts, strict=True))
+        self._parts.clear()
+        numbered = step != _NONE
+        step = np.where(numbered, step, line)
+        partly = (np.bincount(number, numbered) > 0) & (np.bincount(number, ~numbered) > 0)
+        order = np.lexsort((step, number))
+        number, step, emitted, accepted, drafted = (c[order] for c in (number, step, emitted, accepted, drafted))
+        ends = np.cumsum(np.bincount(number, minlength=len(self._rows)))
+        starts = np.concatenate([[0], ends[:-1]])
+        again = (number[1:] == number[:-1]) & (step[1:] == step[:-1])
+        twice = np.zeros(len(self._rows), bool)
+        twice[number[1:][again]] = True
+        tokens = np.add.reduceat(emitted.astype(np.int64), starts)
+        least, most = np.minimum.reduceat(drafted, starts), np.maximum.reduceat(drafted, starts)
+        emitted, accepted = (column.astype(np.int16) for column in (emitted, accepted))
+        found = []
+        for key, i in self._numbers.items():
+            row = self._rows[i]
+            if key in self._bad:
+                reason = f"prompt {key[0]} left out whole: its row on line {self._bad[key]} is bad"
+                self._problems.append(Problem(row.line, reason))
+                continue
+            if partly[i] or twice[i]:
+                what = "some of its steps have no number" if partly[i] else "a step of it occurs twice"
+                self._problems.append(Problem(row.line, f"prompt {key[0]} left out: {what}"))
+                continue
+            try:
+                response = self._first_row(row, key)
+            except RowError as error:
+                self._problems.append(Problem(row.line, f"{error}; prompt {key[0]} left out whole"))
+                continue
+            where = slice(starts[i], ends[i])
+            found.append(
+                replace(
+                    response,
+                    emitted=array("h", emitted[where].tobytes()),
+                    accepted=array("h", accepted[where].tobytes()),
+                    drafted=int(least[i]) if least[i] == most[i] != _NONE else None,
+                    steps=int(ends[i] - starts[i]),
+                    tokens=int(tokens[i]),
+                    output_tokens=None,
+                )
+            )
+        return found
+
+
+def _integers(
+    steps: Steps, name: str, judge: Callable[[Any], int], null: int = _NONE
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """((n,) values of a column, (n,) whether each is one); null, which is one, is ``null``."""
+    n = steps.lines.size
+    if name not in steps.columns:
+        return np.full(n, null), np.ones(n, bool)
+    column = steps.columns[name]
+    values, good = np.full(len(column.values) + 1, null), np.ones(len(column.values) + 1, bool)  # the last is for null
+    for place, value in enumerate(column.values):
+        if value is None:
+            continue
+        try:
+            values[place] = judge(value)
+        except RowError:
+            good[place] = False
+    return values[column.codes], good[column.codes]
+
+
+def _counts(steps: Steps) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.bool_]]:
+    """((n,) step, emitted, accepted, drafted; _NONE for a step or draft that is not stated), and which rows are sound,
+    as :func:`require_sound` has it."""
+    step, good = _integers(steps, "step", lambda v: integer(v, "step"))
+    emitted, sound = _integers(steps, "emitted", lambda v: integer(v, "emitted", least=1, most=_SMALL))
+    good &= sound
+    accepted, sound = _integers(steps, "accepted", lambda v: integer(v, "accepted", most=_SMALL - 1))
+    good &= sound
+    drafted, sound = _integers(steps, "drafted", lambda v: integer(v, "drafted", most=_SMALL))
+    good &= sound & ((emitted != _NONE) | (accepted != _NONE))
+    emitted = np.where(emitted == _NONE, accepted + 1, emitted)
+    accepted = np.where(accepted == _NONE, emitted - 1, accepted)
+    good &= (emitted <= accepted + 1) & ((drafted == _NONE) | (accepted <= drafted))
+    return (step, emitted, accepted, drafted), good
+
+
+def _keys(steps: Steps) -> tuple[list[Key], NDArray[np.int64], NDArray[np.bool_]]:
+    """(distinct keys, (n,) number of each row's, (n,) whether it has one)."""
+    n = steps.lines.size
+    code, radix = np.zeros(n, np.int64), 1
+    for name in ("prompt_id", "dataset", "turn", "sample"):
+        if name in steps.columns:
+            column = steps.columns[name]
+            if radix * (len(column.values) + 1) >= 2**62:
+                code, radix = np.unique(code, return_inverse=True)[1], n
+            code = code * (len(column.values) + 1) + column.codes + 1
+            radix *= len(column.values) + 1
+    _, first, numbers = np.unique(code, return_index=True, return_inverse=True)
+    found: dict[Key, int] = {}
+    number_of, good = np.zeros(first.size, np.int64), np.ones(first.size, bool)
+    for place, row in enumerate(first):
+        try:
+            key = key_of(steps.row(int(row)))
+        except RowError:
+            good[place] = False
+            continue
+        number_of[place] = found.setdefault(key, len(found))
+    return list(found), number_of[numbers], good[numbers]
+
+
+def batches_of(rows: Iterable[Row], size: int = 10_000) -> Iterable[Steps]:
+    """Rows as columns, some at a time."""
+    waiting: list[Row] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == size:
+            yield of_rows(waiting)
+            waiting = []
+    if waiting:
+        yield of_rows(waiting)

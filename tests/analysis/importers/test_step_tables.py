@@ -1,0 +1,192 @@
+"""Tables of steps read by columns, against the same rows one by one; and at a size where rows would not do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.importers import plain
+from analysis.importers.csv_blocks import value_of
+from analysis.importers.model import RowError
+from analysis.importers.registry import Options, read_file
+from analysis.importers.source import Problem, Row, Source
+from analysis.importers.step_table import key_of, require_sound
+from analysis.importers.write import write_run
+from analysis.runlog import Run
+from tests.analysis.importers import logs
+
+NAMES = ["prompt_id", "accepted", "step", "emitted", "drafted", "dataset", "turn", "sample", "category", "other"]
+USUAL = {"prompt_id": "aab", "accepted": "0123", "drafted": ["15"], "dataset": "s", "turn": "0", "category": ["qa"]}
+ODD = ["", "x", "-1", "1.0", "2.5", "40000", "1e2", " 3 ", "+2", "1_1", "٣", '"4"', "é", "007", "nan", "1" * 23, "1;2"]
+DAMAGE = [b"\x00", b"\r", b'"', b"\n", b"\xff", b"\xef\xbb\xbf", b" ", b",", b""]
+
+
+def by_rows(rows: list[Row]) -> tuple[dict[tuple[str, int, int], tuple[list[int], list[int]]], list[tuple[int, str]]]:
+    """((emitted, accepted) of each key that can be used, (line, reason) of the rest), a row at a time."""
+    found: dict[Any, list[tuple[int, int, int, Row]]] = {}
+    problems, bad = [], {}
+    for row in rows:
+        key = None
+        try:
+            key = key_of(row)
+            require_sound(row.value)
+        except RowError as error:
+            problems.append((row.line, str(error)))
+            if key is not None:
+                bad.setdefault(key, row.line)
+            continue
+        emitted, accepted = row.value.get("emitted"), row.value.get("accepted")
+        emitted = int(accepted + 1 if emitted is None else emitted)
+        step = row.value.get("step")
+        of_key = found.setdefault(key, [])
+        of_key.append((step, emitted, int(emitted - 1 if accepted is None else accepted), row))
+    good = {}
+    for key, steps in found.items():
+        line = steps[0][3].line
+        numbers = [step[0] for step in steps if step[0] is not None]
+        if key in bad:
+            problems.append((line, f"prompt {key[0]} left out whole: its row on line {bad[key]} is bad"))
+        elif numbers and len(numbers) < len(steps):
+            problems.append((line, f"prompt {key[0]} left out: some of its steps have no number"))
+        elif len(set(numbers)) < len(numbers):
+            problems.append((line, f"prompt {key[0]} left out: a step of it occurs twice"))
+        else:
+            steps.sort(key=lambda step: 0 if step[0] is None else step[0])
+            good[key] = [step[1] for step in steps], [step[2] for step in steps]
+    return good, problems
+
+
+def assert_same(path: Path, rows: list[Row], damage: list[tuple[int | None, str]]) -> None:
+    found = plain.read(Source.open(path))
+    good, problems = by_rows(rows)
+    (responses,) = [run.responses for run in found.runs] or [[]]
+    assert {r.key: (list(r.emitted or ()), list(r.accepted or ())) for r in responses} == good
+    assert [r.key for r in responses] == list(good)
+    assert all((r.steps, r.tokens) == (len(good[r.key][0]), sum(good[r.key][0])) for r in responses)
+    told = sorted((p.line or 0, p.reason) for p in found.problems if not p.reason.startswith("no row has"))
+    assert told == sorted([*problems, *((line or 0, reason) for line, reason in damage)])
+
+
+def lines_of(data: bytes) -> tuple[list[Row], list[tuple[int, str]]]:
+    """Rows of a CSV file, line by line, and the damaged lines."""
+    names: list[str] = []
+    rows, damage = [], []
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        line = raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").rstrip("\r")
+        if not line.strip():
+            continue
+        if "\x00" in line:
+            damage.append((number, "NUL bytes: the writer was stopped here"))
+            continue
+        try:
+            cells = next(csv.reader(io.StringIO(line, newline="")) if "\r" not in line else csv.reader([line]), [])
+        except csv.Error as error:
+            damage.append((number, f"not CSV ({error})"))
+            continue
+        if not names:
+            names = [cell.strip() for cell in cells]
+        elif len(cells) != len(names):
+            damage.append((number, f"{len(cells)} cells under {len(names)} columns: half a line"))
+        else:
+            named = zip(names, cells, strict=True)
+            rows.append(Row(number, {n: value_of(c) for n, c in named if n in plain.FIELDS}))
+    return rows, damage
+
+
+def some_rows(rng: random.Random) -> tuple[list[str], list[list[str]]]:
+    names = ["prompt_id", "accepted", *rng.sample(NAMES[2:], rng.randint(0, 6))]
+    rng.shuffle(names)
+    steps = range(rng.randint(1, 14))
+    usual = {**USUAL, "step": None}
+    return names, [
+        [rng.choice(ODD) if rng.random() < 0.06 else str(i) if n == "step" else rng.choice(usual.get(n) or [""])
+         for n in names]
+        for i in steps
+    ]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.sampled_from([1, 30, 1 << 20]))
+def test_csv_by_blocks_is_csv_by_lines(tmp_path: Path, seed: int, block: int) -> None:
+    """Whatever stands in the cells, and whatever bytes were damaged after the header."""
+    rng = random.Random(seed)
+    names, cells = some_rows(rng)
+    head = ",".join(names).encode() + b"\n"
+    body = bytearray(rng.choice(["\n", "\r\n"]).join(map(",".join, cells)).encode() + rng.choice([b"", b"\n"]))
+    for _ in range(rng.choice([0, 0, 1, 3])):
+        place = rng.randrange(len(body) + 1)
+        body[place : place + rng.randint(0, 1)] = rng.choice(DAMAGE)
+    path = logs.write(tmp_path, "t.csv", head + bytes(body))
+    rows, damage = lines_of(head + bytes(body))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "_BLOCK", block)
+        assert_same(path, rows, damage)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.sampled_from([1, 4, 1 << 20]))
+def test_parquet_by_columns_is_parquet_by_rows(tmp_path: Path, seed: int, at_a_time: int) -> None:
+    """Columns of strings, integers, floats with gaps, dictionaries."""
+    rng = random.Random(seed)
+    names, cells = some_rows(rng)
+    columns = {}
+    for name, column in zip(names, zip(*cells, strict=True), strict=True):
+        values = [value_of(cell) for cell in column]
+        try:
+            array = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            array = pa.array(column)
+        columns[name] = array.dictionary_encode() if rng.random() < 0.3 and array.type != pa.null() else array
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path)
+    rows = [
+        Row(i, {n: v for n, v in row.items() if n in plain.FIELDS})
+        for i, row in enumerate(pq.read_table(path).to_pylist(), 1)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "_ROWS", at_a_time)
+        assert_same(path, rows, [])
+
+
+def test_a_bad_row_far_down_a_large_table_is_named_by_its_line(tmp_path: Path) -> None:
+    """120,000 steps: all but the prompts of three bad rows are written, with their counts."""
+    n, steps = 120_000, 30
+    accepted = np.random.default_rng(0).integers(0, 16, n)
+    lines = [f"p{i // steps},{i % steps},{accepted[i]},15" for i in range(n)]
+    lines[600] = lines[600].replace(",15", ",one")
+    lines[90_000] = "p3000,0"
+    lines[110_000] += "\x00"
+    path = logs.write(tmp_path, "t.csv", "\n".join(["prompt_id,step,accepted,drafted", *lines]) + "\n")
+    _, found = read_file(path, Options())
+    reasons = {p.line: p.reason for p in found.problems}
+    assert reasons == {
+        602: "drafted is 'one', not an integer",
+        90_002: "2 cells under 4 columns: half a line",
+        110_002: "NUL bytes: the writer was stopped here",
+        # the steps before and after a bad one are no prompt
+        reasons_line(found.problems, "p20"): "prompt p20 left out whole: its row on line 602 is bad",
+    }
+    write_run(tmp_path / "run", found.runs[0], name="run")
+    run = Run.open(tmp_path / "run")
+    table = run.read("acceptance").to_pandas()
+    assert len(table) == n - steps - 2
+    whole = table[~table["prompt_id"].isin(["p3000", "p3666"])]
+    expected = np.delete(accepted, [*range(600, 630), *range(90_000, 90_030), *range(109_980, 110_010)])
+    np.testing.assert_array_equal(whole["accepted"], expected)
+    assert (whole["emitted"] == whole["accepted"] + 1).all() and (table["drafted"] == 15).all()
+    assert whole.groupby("prompt_id")["step"].apply(list).map(lambda s: s == list(range(steps))).all()
+
+
+def reasons_line(problems: Any, prompt_id: str) -> int | None:
+    (problem,) = [p for p in problems if isinstance(p, Problem) and f"prompt {prompt_id} " in p.reason]
+    return problem.line
