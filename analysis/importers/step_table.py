@@ -131,7 +131,9 @@ class StepTable:
                 self._numbers[key] = len(self._rows)
                 self._rows.append(steps.row(int(rows[first[place]])))
             number_of[present[place]] = self._numbers[key]
-        self._parts.append((number_of[numbers[rows]], steps.lines[rows], *(column[rows] for column in counts)))
+        step, *small = (column[rows] for column in counts)  # all in range, so that these types hold them
+        numbered = number_of[numbers[rows]].astype(np.int32), steps.lines[rows], step.astype(np.int32)
+        self._parts.append((*numbered, *(column.astype(np.int16) for column in small)))
 
     def _refuse(self, row: Row) -> None:
         try:
@@ -164,7 +166,6 @@ class StepTable:
         twice[number[1:][again]] = True
         tokens = np.add.reduceat(emitted.astype(np.int64), starts)
         least, most = np.minimum.reduceat(drafted, starts), np.maximum.reduceat(drafted, starts)
-        emitted, accepted = (column.astype(np.int16) for column in (emitted, accepted))
         found = []
         for key, i in self._numbers.items():
             row = self._rows[i]
