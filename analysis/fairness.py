@@ -119,6 +119,7 @@ _SCALARS: tuple[tuple[str, str, Callable[[Manifest], str | None]], ...] = (
     ("corpus", "training corpus (sha256)", lambda m: _short(m.training.corpus_sha256) if m.training else None),
     ("data-order", "data consumed, in order (hash)", lambda m: _short(m.training.data_hash) if m.training else None),
     ("steps", "optimizer steps", lambda m: _text(m.training.steps) if m.training else None),
+    ("precision", "training precision", lambda m: m.training.precision if m.training else None),
     ("seeds", "seeds", lambda m: _seeds(m.training.seeds) if m.training else None),
     ("init", "initial shared weights (sha256)", lambda m: _short(m.drafter.init_sha256) if m.drafter else None),
     ("parameters", "trainable parameters", lambda m: _parameters(m.drafter) if m.drafter else None),

@@ -35,6 +35,7 @@ CHANGES = {
     "corpus": lambda m: setattr(m.training, "corpus_sha256", "99" * 32),
     "data-order": lambda m: setattr(m.training, "data_hash", "99" * 32),
     "steps": lambda m: setattr(m.training, "steps", 30),
+    "precision": lambda m: setattr(m.training, "precision", "bfloat16"),
     "seeds": lambda m: m.training.seeds.update(init=1),
     "init": lambda m: setattr(m.drafter, "init_sha256", "99" * 32),
     "prompts": lambda m: setattr(next(iter(m.evaluations.values())), "prompt_set_sha256", "99" * 32),
@@ -65,8 +66,8 @@ def test_what_is_not_known_is_said_to_be_unknown(tmp_path):
     a, b = arm(tmp_path / "a"), arm(tmp_path / "b", bare)
     found = statuses(a, b)
     assert {key for key, status in found.items() if status == "unknown"} == {
-        "target", "target-weights", "chat-template", "corpus", "data-order", "steps", "seeds", "init", "parameters",
-        "training-settings",
+        "target", "target-weights", "chat-template", "corpus", "data-order", "steps", "precision", "seeds", "init",
+        "parameters", "training-settings",
     }  # fmt: skip
     (warning,) = cautions_of(compare_arms(a, b, "prefix"))
     assert warning.code == "unknown"
