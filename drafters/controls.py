@@ -33,6 +33,11 @@ CONTROLS: tuple[Control, ...] = ("frozen", "shuffled")
 MEAN_GATE = "mean_gate.json"  # beside the final weights: the gate's mean over all tokens of the training corpus
 
 
+def control_folder(parent: Path, control: Control) -> Path:
+    """Where the run of a control lives: beside its parent."""
+    return parent.with_name(f"{parent.name}-{control}")
+
+
 def control_run(parent: Path, control: Control) -> Path:
     """The run folder of a control, made beside its parent if it is not there yet.
 
@@ -42,7 +47,7 @@ def control_run(parent: Path, control: Control) -> Path:
     config = manifest.drafter.config if manifest.drafter else {}
     if config.get("fusion") != "gated" or config.get("gate_input") != "last":
         raise DataError(f"{parent}: --gate-control wants a drafter whose gate reads the token (fusion: gated)")
-    folder = parent.with_name(f"{parent.name}-{control}")
+    folder = control_folder(parent, control)
     if not (folder / MANIFEST).exists():
         change = {
             "name": folder.name,

@@ -2,23 +2,26 @@
 
 Trains every arm on one corpus, counts the baseline, evaluates all of them together on held-out prompts, times
 some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes
-on after a stop.
+on after a stop. Runs of the study that hold logs alone, as those that ship do, are first moved to ``runs/.set-aside/``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.errors import Parser, run_command
 from analysis.report import main as write_reports
-from analysis.runlog import read_manifest
+from analysis.runlog import MANIFEST, read_manifest
 from drafters.baseline import make_next_token_run
 from drafters.config import PromptList, Settings, load_config, parse, read_yaml
-from drafters.controls import CONTROLS, control_run
+from drafters.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluate import evaluate
 from drafters.generation import GenerateSettings
 from drafters.train import default_device, run_folder, train
+
+SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way
 
 
 class StudyEvaluation(Settings):
@@ -47,18 +50,44 @@ class Study(Settings):
     speed: StudySpeed | None = None
 
 
+def set_aside(folders: Sequence[Path]) -> list[str]:
+    """Move trained runs away whose weights are not here, since nothing can be asked of them; a line for each."""
+    gone = []
+    for folder in folders:
+        manifest = read_manifest(str(folder)) if (folder / MANIFEST).exists() else None
+        if manifest is None or manifest.training is None or weights_of(folder, manifest).exists():
+            continue
+        if manifest.training.status == "complete":
+            gone.append(folder)
+    lines = []
+    for folder in gone:
+        kept = folder.parent / SET_ASIDE
+        kept.mkdir(exist_ok=True)
+        names = itertools.chain([folder.name], (f"{folder.name}-{number}" for number in itertools.count(2)))
+        place = next(kept / name for name in names if not (kept / name).exists())
+        folder.rename(place)
+        lines.append(f"{folder}: logs without weights; kept as {place}")
+    return lines
+
+
 def run_study(path: Path, device: str) -> list[Path]:
     """Train and evaluate what ``path`` describes; returns the run folders."""
     study = parse(Study, read_yaml(path), str(path))
     configs = [load_config(path.parent / arm) for arm in study.arms]
-    folders = [run_folder(config.name, None) for config in configs]
-    for config, folder in zip(configs, folders, strict=True):
+    arms = [run_folder(config.name, None) for config in configs]
+    baseline = [run_folder(study.baseline, None)] if study.baseline else []
+    gated = [run_folder(name, None) for name in study.gate_controls]
+    controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
+    folders = [*arms, *baseline, *controls]
+    for line in set_aside(folders):
+        print(line)
+    for config, folder in zip(configs, arms, strict=True):
         print(train(config, folder, device))
-    if study.baseline:
-        folders.append(run_folder(study.baseline, None))
-        print(make_next_token_run(configs[0], folders[-1], device))
-    for name in study.gate_controls:
-        folders += [control_run(run_folder(name, None), control) for control in CONTROLS]
+    for folder in baseline:
+        print(make_next_token_run(configs[0], folder, device))
+    for folder in gated:
+        for control in CONTROLS:
+            control_run(folder, control)
     settings = study.evaluation
     lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
     print(*lines, sep="\n")

@@ -50,6 +50,11 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     manifest = writer.manifest
     assert manifest.training is not None
     if manifest.training.status == "complete":
+        if not (folder / "checkpoints" / FINAL).exists():
+            raise DataError(
+                f"{folder}: trained already, but its weights are not here (runs that ship are logs alone); "
+                "to train it again, --run another folder or move this one away"
+            )
         return f"{folder}: complete already, {manifest.training.steps} steps; nothing to do"
 
     target = Target.load(config.target, device=device)

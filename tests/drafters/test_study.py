@@ -1,11 +1,14 @@
 """A study from nothing: arms, controls, baseline, evaluation, speed and reports by one command."""
 
+import shutil
+
 import pytest
 import yaml
 
 from analysis.comparison import compare_runs
+from analysis.errors import run_command
 from analysis.runlog import Run
-from drafters import study
+from drafters import study, train
 
 PLANNED = {"a": "plain", "b": "gated", "protocol": "prefix", "controls": ["gated-frozen", "gated-shuffled"]}
 
@@ -54,3 +57,23 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     assert study.main(["study.yaml"]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert tables() == before
+
+
+def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
+    assert study.main(["study.yaml"]) == 0
+    runs = tiny_study / "runs"
+    made = sorted(path.name for path in runs.iterdir())
+    for name in ("plain", "gated", "next-token"):  # what a clone of a repository has
+        shutil.rmtree(runs / name / "checkpoints")
+    logs = (runs / "plain/run.json").read_bytes()
+    assert run_command(train.main, ["plain.yaml"]) == 65
+    assert "its weights are not here" in capsys.readouterr().err
+
+    assert study.main(["study.yaml"]) == 0
+    assert sorted(path.name for path in (runs / study.SET_ASIDE).iterdir()) == made
+    assert (runs / study.SET_ASIDE / "plain/run.json").read_bytes() == logs
+    assert sorted(path.name for path in runs.iterdir() if path.name != study.SET_ASIDE) == made
+    assert (runs / "plain/checkpoints" / train.FINAL).exists()
+    shutil.rmtree(runs / "plain/checkpoints")
+    assert study.main(["study.yaml"]) == 0  # one alone, and a name that is taken
+    assert {path.name for path in (runs / study.SET_ASIDE).iterdir()} == {*made, "plain-2"}
