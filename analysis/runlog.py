@@ -194,7 +194,7 @@ class Run:
         ``allow_incomplete``), or lacks a part that its manifest lists.
         """
         address = resolve(str(reference))
-        filesystem, root = fsspec.core.url_to_fs(address)
+        filesystem, root = located(address)
         manifest = read_manifest(address)
         if manifest.status != "complete" and not allow_incomplete:
             raise DataError(
@@ -292,6 +292,16 @@ def resolve(reference: str) -> str:
     raise DataError(f"no run '{reference}': not a folder, and no runs/ folder here or above")
 
 
+def located(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The filesystem of a path or fsspec address, and the path on it. Raises DataError if there is none for it."""
+    try:
+        return fsspec.core.url_to_fs(address)
+    except ImportError as error:
+        raise DataError(f"{address}: {error} (for s3://: pip install 'draftlab[remote]')") from error
+    except ValueError as error:
+        raise DataError(f"{address}: {error}") from error
+
+
 def find_runs_folder(start: Path | None = None) -> Path | None:
     """The ``runs/`` folder of ``start`` (default: the working directory) or of its nearest parent that has one."""
     start = (start or Path.cwd()).resolve()
@@ -300,12 +310,16 @@ def find_runs_folder(start: Path | None = None) -> Path | None:
 
 def read_manifest(address: str) -> Manifest:
     """The manifest of a run folder. Raises DataError if missing, not JSON, or of another schema version."""
-    filesystem, root = fsspec.core.url_to_fs(address)
+    filesystem, root = located(address)
     path = f"{root}/{MANIFEST}"
     try:
-        data = json.loads(filesystem.cat_file(path), parse_constant=lambda _: math.nan)
+        text = filesystem.cat_file(path)
     except FileNotFoundError as error:
         raise DataError(f"{address}: no {MANIFEST}; a run folder has one") from error
+    except Exception as error:  # each library of a storage has errors of its own: no credentials, no network
+        raise DataError(f"{address}: cannot be read ({type(error).__name__}: {error})") from error
+    try:
+        data = json.loads(text, parse_constant=lambda _: math.nan)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{path}: not JSON ({error}); the file is damaged or half-written") from error
     version = data.get("schema_version") if isinstance(data, dict) else None

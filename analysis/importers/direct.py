@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.errors import UsageError
+from analysis.errors import DataError, UsageError
 from analysis.importers.collect import Collected, collect
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options
 from analysis.importers.write import write_run
-from analysis.runlog import Run
+from analysis.runlog import Run, located
 
 _SELECT = "#"
 
@@ -19,13 +20,14 @@ _SELECT = "#"
 def open_references(
     references: Sequence[str], folder: Path, *, strict: bool = False, allow_incomplete: bool = False
 ) -> list[Run]:
-    """Runs of references, each a run (path, address, name) or a log file, which is imported into ``folder``.
+    """Runs of references, each a run (path, address, name) or a log file (path, address), which is imported into
+    ``folder``.
 
     ``FILE#CONDITION`` picks one run of a file with several. Files that lack data sets take them from the others of
     these references, by prompt id. Raises UsageError for a condition that is not there, or several without a choice.
     """
     found: list[tuple[str, Imported, Collected] | Run] = []
-    for reference in references:
+    for reference in (_fetched(reference, folder) for reference in references):
         path, condition = _file(reference)
         if path is None:
             found.append(Run.open(reference, allow_incomplete=allow_incomplete))
@@ -44,6 +46,28 @@ def open_references(
         write_run(target, _with_categories(imported, categories), name=name, caveats=collected.caveats())
         runs.append(Run.open(target))
     return runs
+
+
+def _fetched(reference: str, folder: Path) -> str:
+    """The reference, its log file fetched into ``folder`` if it is at an address. Importers read a file more than
+    once."""
+    if "://" not in reference:
+        return reference
+    for address, condition in ((reference, ""), (reference.rpartition(_SELECT)[0], reference.rpartition(_SELECT)[2])):
+        if "://" not in address:
+            continue
+        filesystem, path = located(address)
+        try:
+            if not filesystem.isfile(path):
+                continue
+            name = path.rpartition("/")[2]
+            local = folder / f"fetched-{hashlib.sha256(address.encode()).hexdigest()[:8]}" / name
+            local.parent.mkdir(exist_ok=True)
+            filesystem.get_file(path, str(local))
+        except Exception as error:  # each library of a storage has errors of its own: no credentials, no network
+            raise DataError(f"{address}: cannot be read ({type(error).__name__}: {error})") from error
+        return f"{local}{_SELECT}{condition}" if condition else str(local)
+    return reference
 
 
 def _file(reference: str) -> tuple[Path | None, str | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import fsspec
 import pyarrow as pa
@@ -337,3 +339,11 @@ def test_usage_errors_have_their_own_code(capsys):
         Parser(prog="x").parse_args(["--nonsense"])
     assert stop.value.code == Exit.USAGE
     assert "unrecognized arguments" in capsys.readouterr().err
+
+
+def test_an_address_that_no_library_is_installed_for_says_what_to_install():
+    code = "import sys; sys.modules['s3fs'] = None; from analysis.runlog import Run; Run.open('s3://bucket/run')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("(for s3://: pip install 'draftlab[remote]')")
+    with pytest.raises(DataError, match="gopher://host/run: Protocol not known: gopher"):
+        Run.open("gopher://host/run")
