@@ -28,7 +28,8 @@ CANNOT = (
 @dataclass(frozen=True)
 class Total:
     """Totals of one subset; None is not known. ``tau``: tokens per step with the bonus token; ``mean_of``: what it is
-    a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1."""
+    a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1;
+    ``ttft_s``, ``e2e_s``: medians over the requests that did not fail, to the first token and to the last."""
 
     subset: str
     tau: float | None
@@ -39,6 +40,8 @@ class Total:
     tokens_per_s: float | None
     requests: int | None
     concurrency: int | None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def _logged(run: Run) -> list[Total]:
         if isinstance(facts, Mapping) and facts.get("trial") is not None
     }
     found = []
+    times = _medians(run)
     for row in run.read("throughput").to_pylist():
         subset, facts = named.get(row["trial"], (f"trial {row['trial']}", {}))
         drafts, accepted = row["drafts"], row["accepted"]
@@ -106,9 +110,20 @@ def _logged(run: Run) -> list[Total]:
                 tokens_per_s=row["tokens_per_s"],
                 requests=row["requests"],
                 concurrency=row["concurrency"],
+                **times.get(row["trial"], {}),
             )
         )
     return found
+
+
+def _medians(run: Run) -> dict[int, dict[str, float | None]]:
+    """By trial: the median times of its requests."""
+    if not run.has("requests"):
+        return {}
+    rows = run.read("requests", ["trial", "status", "ttft_s", "e2e_s"]).to_pandas()
+    medians = rows[rows["status"] == "ok"].groupby("trial")[["ttft_s", "e2e_s"]].median()
+    return {int(str(trial)): {k: None if pd.isna(v) else float(v) for k, v in row.items()}
+            for trial, row in medians.to_dict("index").items()}  # fmt: skip
 
 
 def _pooled(run: Run) -> list[Total]:
@@ -138,6 +153,9 @@ def lines(c: TotalsComparison) -> list[str]:
                 f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, "
                 f"{b.tokens_per_s / a.tokens_per_s:.2f} times."
             )
+        for what, x, y in (("the first token", a.ttft_s, b.ttft_s), ("the last token", a.e2e_s, b.e2e_s)):
+            if x is not None and y is not None:
+                told.append(f"{one_line(subset)}: median time to {what} {x:.3f} s in A, {y:.3f} s in B.")
     if not c.rows:
         told.append("The two have no subset in common, so nothing can be set beside each other.")
     return [*told, CANNOT]

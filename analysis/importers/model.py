@@ -13,6 +13,8 @@ from analysis.importers.source import Problem
 _INT16, _INT32 = 2**15 - 1, 2**31 - 1
 #: Totals above this are no counts: a double no longer holds them.
 MOST = 2**53
+#: Requests at a time, as the run format holds them.
+MOST_AT_ONCE = _INT16
 
 
 class RowError(Exception):
@@ -58,11 +60,24 @@ class Response:
 
 
 @dataclass(frozen=True)
+class Request:
+    """One request of a serving benchmark: seconds to its first token and to its last, None if it failed; its answer,
+    of which a hash is written."""
+
+    ok: bool
+    ttft_s: float | None
+    e2e_s: float | None
+    output_tokens: int | None
+    text: str | None
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """Totals without rows per prompt. None is: not stated.
 
     ``tau``: tokens per verification step, the bonus counted; ``mean_of``: what it is a mean of, if it is not the
     pooled ratio. ``drafts``: verification steps; ``accepted_at``: of them, how many accepted position i, i >= 0.
+    ``served``: its requests one by one, if the file has them.
     """
 
     subset: str
@@ -77,6 +92,7 @@ class Aggregate:
     concurrency: int | None = None
     duration_s: float | None = None
     tokens_per_s: float | None = None
+    served: Sequence[Request] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.counting import Counting
 from analysis.importers.model import (
+    MOST_AT_ONCE,
     Aggregate,
     Found,
     Imported,
@@ -25,6 +26,7 @@ from analysis.importers.model import (
     optional_total,
     real,
 )
+from analysis.importers.served import requests_of
 from analysis.importers.source import Problem, Row, Source
 
 REQUESTS, SERVING, ONE_BATCH = "SGLang requests", "SGLang bench_serving", "SGLang bench_one_batch_server"
@@ -141,9 +143,10 @@ def _serving(row: Mapping[str, Any], number: int) -> Aggregate:
         mean_of="all that the server did since it started",
         requests=optional_integer(row, "completed"),
         output_tokens=optional_total(row, "total_output_tokens"),
-        concurrency=optional_integer(row, "max_concurrency"),
+        concurrency=optional_integer(row, "max_concurrency", most=MOST_AT_ONCE),
         duration_s=optional_real(row, "duration"),
         tokens_per_s=optional_real(row, "output_throughput"),
+        served=requests_of(row),
     )
 
 
@@ -152,7 +155,7 @@ def _one_batch(row: Mapping[str, Any]) -> Aggregate:
     return Aggregate(
         subset=f"{row['run_name']}, {settings}" if isinstance(row.get("run_name"), str) else settings,
         tau=_length(row["acc_length"], "acc_length"),
-        concurrency=optional_integer(row, "batch_size"),
+        concurrency=optional_integer(row, "batch_size", most=MOST_AT_ONCE),
         duration_s=optional_real(row, "latency"),
         tokens_per_s=optional_real(row, "output_throughput"),
     )

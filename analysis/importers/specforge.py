@@ -14,6 +14,7 @@ from typing import Any
 
 from analysis.counting import Counting
 from analysis.importers.model import (
+    MOST_AT_ONCE,
     Aggregate,
     Found,
     Imported,
@@ -105,9 +106,9 @@ def _aggregate(bench: str, row: Mapping[str, Any], metrics: Mapping[str, Any], n
         tau=tau,
         mean_of="requests" if name == "average_acceptance_length" else None,
         drafts=optional_total(metrics, "spec_verify_count"),
-        requests=optional_total(metrics, "num_questions") or optional_total(metrics, "samples"),
+        requests=optional_integer(metrics, "num_questions") or optional_integer(metrics, "samples"),
         output_tokens=optional_total(metrics, "output_tokens"),
-        concurrency=optional_integer(row, "batch_size"),
+        concurrency=optional_integer(row, "batch_size", most=MOST_AT_ONCE),
         duration_s=optional_real(metrics, "latency") or optional_real(metrics, "latency_seconds"),
         tokens_per_s=throughput,
     )

@@ -81,6 +81,7 @@ def _aggregates(aggregates: Sequence[Aggregate]) -> Iterator[str]:
         )
         parts += [] if a.drafts is None else [f"{a.drafts:,} steps"]
         parts += [] if a.tokens_per_s is None else [f"{a.tokens_per_s:,.1f} tokens/s"]
+        parts += [f"times of {counted(len(a.served), 'request')}"] if a.served else []
         yield f"  {a.subset}: {', '.join(parts) or 'nothing that can be compared'}"
     if len(aggregates) > 20:
         yield f"  and {len(aggregates) - 20:,} more"

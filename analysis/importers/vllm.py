@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.counting import Counting
 from analysis.importers.model import (
+    MOST_AT_ONCE,
     Aggregate,
     Found,
     Imported,
@@ -21,6 +22,7 @@ from analysis.importers.model import (
     optional_total,
     real,
 )
+from analysis.importers.served import requests_of
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
 
@@ -72,11 +74,12 @@ def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str
     if not _is_result(row):
         raise RowError("not a result of bench serve")
     served: dict[str, Any] = {
-        "requests": optional_total(row, "completed"),
+        "requests": optional_integer(row, "completed"),
         "output_tokens": optional_total(row, "total_output_tokens"),
-        "concurrency": optional_integer(row, "max_concurrency"),
+        "concurrency": optional_integer(row, "max_concurrency", most=MOST_AT_ONCE),
         "duration_s": optional_real(row, "duration"),
         "tokens_per_s": optional_real(row, "output_throughput"),
+        "served": requests_of(row),
     }
     _check_served(row, served)
     drafts, accepted, draft_tokens = (

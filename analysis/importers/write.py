@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,8 @@ def write_run(
 ) -> None:
     """Write ``run`` as a complete run folder.
 
-    Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows.
+    Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows, and
+    their requests, where a file has them one by one, requests rows.
     """
     settings: dict[str, Any] = {"protocol": PROTOCOL, "format": run.format, "counting": run.counting.as_settings()}
     if run.temperature is not None:
@@ -70,6 +71,8 @@ def write_run(
             writer.append("timings", timed)
     if run.aggregates:
         writer.append("throughput", [_trial(i, a, run) for i, a in enumerate(run.aggregates)])
+        if served := [row for i, a in enumerate(run.aggregates) for row in _requests(i, a)]:
+            writer.append("requests", served)
     writer.finish()
 
 
@@ -155,7 +158,7 @@ def _output(response: Response) -> tuple[str | None, list[int] | None, float | N
     pieces = words(response.text)
     ids = [int.from_bytes(hashlib.blake2s(w.encode(errors="replace"), digest_size=4).digest()) >> 1 for w in pieces]
     return (
-        hashlib.sha256(response.text.encode(errors="replace")).hexdigest()[:16],
+        _hash(response.text),
         ids,
         repetition([w.strip() for w in pieces]),
     )
@@ -194,6 +197,23 @@ def _trial(number: int, aggregate: Aggregate, run: Imported) -> dict[str, Any]:
         "duration_s": aggregate.duration_s,
         "tokens_per_s": aggregate.tokens_per_s,
     }
+
+
+def _requests(trial: int, aggregate: Aggregate) -> Iterable[dict[str, Any]]:
+    for number, request in enumerate(aggregate.served):
+        yield {
+            "trial": trial,
+            "request": number,
+            "status": "ok" if request.ok else "failed",
+            "ttft_s": request.ttft_s,
+            "e2e_s": request.e2e_s,
+            "output_tokens": request.output_tokens,
+            "output_hash": None if request.text is None else _hash(request.text),
+        }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def _datasets(keyed: Sequence[tuple[dict[str, Any], Response]], aggregates: Sequence[Aggregate]) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from analysis.aggregate import totals_of
 from analysis.errors import DataError
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options, read_file
-from analysis.importers.summary import lengths
+from analysis.importers.summary import describe, lengths
+from analysis.importers.write import write_run
+from analysis.runlog import Run
 from tests.analysis.importers import logs
 
 
@@ -231,3 +234,42 @@ def test_columns_of_a_plain_table_are_mapped(tmp_path: Path) -> None:
 def test_a_prompt_with_a_bad_step_is_left_out_whole(tmp_path: Path) -> None:
     _, found = read_file(logs.write(tmp_path, "s.csv", logs.STEP_CSV.replace("b,sums,1,2,7", "b,sums,1,9,7")))
     assert [r.prompt_id for r in found.runs[0].responses] == ["sums/a"] and len(found.problems) == 2
+
+
+SERVED = {
+    **logs.VLLM, "completed": 2, "failed": 1, "ttfts": [0.5, 0.7, 0.0], "itls": [[0.25, 0.25], [0.1], []],
+    "output_lens": [15, 25, 0], "errors": ["", "", "timed out"], "generated_texts": ["one", "two", ""],
+    "mean_ttft_ms": 600.0, "mean_e2el_ms": 900.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [{}, {"latencies": [1.0, 0.8, 0.0]}])
+def test_times_of_requests_become_a_table(tmp_path: Path, times: dict[str, Any]) -> None:
+    (run,) = runs(logs.write(tmp_path, "v.json", json.dumps({**SERVED, **times})))
+    write_run(tmp_path / "run", run, name="run")
+    rows = Run.open(tmp_path / "run").read("requests").to_pylist()
+    assert [row["status"] for row in rows] == ["ok", "ok", "failed"]
+    assert [row["ttft_s"] for row in rows] == [0.5, 0.7, None]
+    assert [row["e2e_s"] for row in rows] == [1.0, pytest.approx(0.8), None]
+    assert [row["output_tokens"] for row in rows] == [15, 25, None]
+    assert len({row["output_hash"] for row in rows}) == 3 and rows[2]["output_hash"] is None
+    (total,) = totals_of(Run.open(tmp_path / "run"))
+    assert (total.ttft_s, total.e2e_s) == (pytest.approx(0.6), pytest.approx(0.9))
+    assert any("times of 3 requests" in line for line in describe(run))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ttfts": [0.5, 0.7]}, "itls has 3 entries, ttfts or latencies 2"),
+        ({"errors": ["", "", ""]}, "completed is 2, but 3 requests have no error"),
+        ({"mean_ttft_ms": 700.0}, "mean_ttft_ms is stated as 700"),
+        ({"itls": [[0.25, 0.25], [0.9], []]}, "mean_e2el_ms is stated as 900"),
+        ({"ttfts": [0.5, "soon", 0.0]}, "ttfts.1. is 'soon', not a number"),
+    ],
+)
+def test_times_that_are_not_what_the_totals_say_are_refused(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        runs(logs.write(tmp_path, "v.json", json.dumps({**SERVED, **change})))

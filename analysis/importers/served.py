@@ -1,0 +1,63 @@
+"""Times of single requests in the results of serving benchmarks (vLLM's ``bench serve --save-detailed``, SGLang's
+``bench_serving --output-details``): lists side by side, an entry per request.
+
+A failed request has an entry in ``errors`` and zeros for times. ``itls`` are the pauses between the pieces that came
+in, so the time to the first piece and all pauses make the whole time, which newer versions also state (``latencies``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.importers.model import Request, RowError, integer, real
+from analysis.importers.totals import require_close
+
+_LISTS = ("ttfts", "itls", "latencies", "output_lens", "errors", "generated_texts")
+
+
+def requests_of(row: Mapping[str, Any]) -> list[Request]:
+    """The requests of a result, none if it has no times of them. Raises RowError for lists of different lengths, for
+    times that are none, and where times or completed requests are not what the totals say."""
+    lists = {name: row[name] for name in _LISTS if isinstance(row.get(name), list)}
+    if not {"ttfts", "latencies"} & lists.keys():
+        return []
+    n = len(lists.get("ttfts", lists.get("latencies", [])))
+    if odd := next((name for name, values in lists.items() if len(values) != n), None):
+        raise RowError(f"{odd} has {len(lists[odd])} entries, ttfts or latencies {n}")
+    found = [_request({name: values[i] for name, values in lists.items()}, i) for i in range(n)]
+    completed = [request for request in found if request.ok]
+    if row.get("completed") is not None and "errors" in lists and len(completed) != row["completed"]:
+        raise RowError(f"completed is {row['completed']}, but {len(completed)} requests have no error")
+    for name, times in (
+        ("mean_ttft_ms", [r.ttft_s for r in completed]),
+        ("mean_e2el_ms", [r.e2e_s for r in completed]),
+    ):
+        stated, known = row.get(name), [t for t in times if t is not None]
+        if isinstance(stated, int | float) and known and len(known) == len(times):
+            mean = 1000 * math.fsum(known) / len(known)
+            require_close(float(stated), mean, name, 0.01 * mean + 1e-6)
+    return found
+
+
+def _request(entry: Mapping[str, Any], number: int) -> Request:
+    ttft, whole, pauses = (entry.get(name) for name in ("ttfts", "latencies", "itls"))
+    tokens = entry.get("output_lens")
+    if entry.get("errors"):
+        return Request(False, None, None, None, None)
+    first = None if ttft is None else real(ttft, f"ttfts[{number}]")
+    if whole is not None:
+        e2e: float | None = real(whole, f"latencies[{number}]")
+    elif first is not None and isinstance(pauses, list):
+        e2e = first + math.fsum(real(pause, f"itls[{number}][{i}]") for i, pause in enumerate(pauses))
+    else:
+        e2e = None
+    text = entry.get("generated_texts")
+    return Request(
+        ok=True,
+        ttft_s=first,
+        e2e_s=e2e,
+        output_tokens=None if tokens is None else integer(tokens, f"output_lens[{number}]"),
+        text=text if isinstance(text, str) else None,
+    )
