@@ -15,7 +15,7 @@ from analysis.benchmark_table import BenchmarkTable, benchmark_table
 from analysis.controls import Control, compare_controls
 from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.errors import DataError, UsageError
-from analysis.estimate import Estimate, of_pairs
+from analysis.estimate import Estimate, of_pairs, of_questions
 from analysis.exploration import Declaration, declare
 from analysis.facts import ArmSummary, DatasetFacts, dataset_facts, labels
 from analysis.fairness import (
@@ -175,6 +175,7 @@ def compare_runs(
     by_dataset = dict(zip(names, adjusted, strict=True))
     balanced = balanced_mean(pairs.frame, estimand)
     further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
+    joined = of_questions(pairs.frame, margin) if protocol == "generate" else None
     in_all = len({name for evaluated in everything for name in evaluated.prompts["dataset"].unique()})
     declaration = declare(
         pairs,
@@ -205,7 +206,7 @@ def compare_runs(
         protocol=protocol,
         declaration=declaration,
         overall=overall,
-        others=(*further, *((balanced,) if balanced else ()), *_headline(other)),
+        others=(*further, *(e for e in (joined, balanced) if e), *_headline(other)),
         by_dataset=by_dataset,
         by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),

@@ -94,6 +94,16 @@ def of_pairs(
     return of_values(*values_of(rows, estimand), ties, rows[cluster_column(rows)], estimand, subset, margin)
 
 
+def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
+    """The mean of tau over questions, the turns of each taken together; None if no pair is a later turn."""
+    if not (frame["turn"] > 0).any():
+        return None
+    questions = frame.groupby(["prompt_id", "sample"], sort=True)
+    joined = questions[list(COUNTS)].sum()
+    joined[cluster_column(frame)] = questions[cluster_column(frame)].first()
+    return of_pairs(joined.reset_index(drop=True), wording.TAU_QUESTIONS, margin=margin)
+
+
 def conclude(
     estimate: Estimate, p_adjusted: float | None, family_size: int, p_equivalence: float | None = None
 ) -> Estimate:

@@ -44,8 +44,15 @@ TAU_POOLED = Estimand(
 TAU_MEAN = Estimand(
     "tau_mean",
     "tau, mean over prompts",
-    "tokens emitted per verification step of each prompt, averaged over prompts; the bonus token counts, the prefill "
-    "token does not",
+    "tokens emitted per verification step of each prompt, a turn of a conversation by itself, averaged over prompts; "
+    "the bonus token counts, the prefill token does not",
+)
+#: Beside TAU_MEAN where prompts have several turns.
+TAU_QUESTIONS = Estimand(
+    "tau_mean_questions",
+    "tau, mean over questions",
+    "tokens emitted per verification step of each question, all its turns together, averaged over questions, as "
+    "Spec-Bench's macro mean has it; the bonus token counts, the prefill token does not",
 )
 
 SPEEDUP_POOLED = Estimand(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from analysis.cluster import cluster_t, partition
-from analysis.estimate import conclude, of_pairs
+from analysis.estimate import conclude, of_pairs, of_questions
 from analysis.exact import bootstrap_interval, cluster_flip_interval, cluster_flip_p, sign_flip_p
 from analysis.families import adjust, holm
 from analysis.wording import ACCEPTED_LENGTH, TAU_MEAN, TAU_POOLED, Verdict
@@ -90,6 +90,22 @@ def test_pooled_and_mean_ratios_are_told_apart():
 
 
 # --- degenerate rows (reference, section 6) --------------------------------------------------------------------
+
+
+def test_turns_of_a_question_are_taken_together():
+    """Question x has two turns, 10/4 and 2/2: 12/6 = 2 tokens a step; y has one, 9/3; the mean over turns differs."""
+    frame = pd.DataFrame(
+        {
+            "prompt_id": ["x", "x", "y", "x"], "turn": [0, 1, 0, 0], "sample": [0, 0, 0, 1],
+            "tokens_a": [10, 2, 9, 8], "steps_a": [4, 2, 3, 2], "tokens_b": [12, 4, 9, 8], "steps_b": [4, 2, 3, 2],
+            "cluster_id": ["x", "x", "y", "x"],
+        }
+    )  # fmt: skip
+    found = of_questions(frame)
+    assert (found.n_pairs, found.n_clusters, found.n_zero) == (3, 2, 2)
+    assert found.mean_a == pytest.approx((2 + 3 + 4) / 3) and found.mean_b == pytest.approx((16 / 6 + 3 + 4) / 3)
+    assert of_pairs(frame, TAU_MEAN).mean_a == pytest.approx((2.5 + 1 + 3 + 4) / 4)
+    assert of_questions(frame[frame["turn"] == 0]) is None
 
 
 def test_no_pairs():
