@@ -33,20 +33,23 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
 
     ``frame``: pairs. A data set of one cluster has no spread of its own, so with one there is no interval.
     """
-    cluster = cluster_column(frame)
-    groups = [rows for _, rows in frame[["dataset", *COUNTS, cluster]].groupby("dataset")]
-    if len(groups) < 2:
+    count, cluster = frame["dataset"].nunique(), cluster_column(frame)
+    if count < 2:
         return None
-    arms = []
-    for values in zip(*(values_of(rows, estimand) for rows in groups), strict=True):
-        means = [float(v.mean()) for v in values]
-        weights = [len(frame) / len(groups) / len(v) for v in values]
-        residuals = [w * (v - m) for v, m, w in zip(values, means, weights, strict=True)]
-        arms.append(sum(means) / len(groups) + np.concatenate(residuals))
-    clusters = np.concatenate([rows[cluster].to_numpy() for rows in groups])
+    means: tuple[list[float], list[float]] = [], []
+    residuals: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    clusters, lone = [], []
+    for name, rows in frame[["dataset", *COUNTS, cluster]].groupby("dataset"):
+        for arm, values in enumerate(values_of(rows, estimand)):
+            mean = float(values.mean())
+            means[arm].append(mean)
+            residuals[arm].append(len(frame) / count / len(values) * (values - mean))
+        clusters.append(rows[cluster].to_numpy())
+        lone += [str(name)] if rows[cluster].nunique() < 2 else []
+    arms = [sum(m) / count + np.concatenate(r) for m, r in zip(means, residuals, strict=True)]
+    del residuals, rows
     ties = int(((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).sum())
-    estimate = of_values(arms[0], arms[1], ties, clusters, balanced(estimand))
-    lone = [str(rows["dataset"].iloc[0]) for rows in groups if rows[cluster].nunique() < 2]
+    estimate = of_values(arms[0], arms[1], ties, np.concatenate(clusters), balanced(estimand))
     if not lone:
         return estimate
     estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)

@@ -28,11 +28,16 @@ class KeyIndex:
         self._columns = [flat(column) for column in columns]
         self._after = 0
         encoded = [column.dictionary_encode() for column in self._columns]
-        self._values = [column.dictionary for column in encoded]
+        # values that occur once each are the column itself: one copy less of a million ids
+        self._values = [
+            column if len(places.dictionary) == n else places.dictionary
+            for column, places in zip(self._columns, encoded, strict=True)
+        ]
         size = math.prod(map(len, self._values))
         if size >= 2**63:
             raise ValueError(f"{size} combinations of key values are too many")
-        codes = self._codes([column.indices for column in encoded])
+        codes = self._codes([places.indices for places in encoded])
+        del encoded
         if size <= max(_SPARSEST * n, 1024):
             self._row_of: NDArray[np.int64] | None = np.full(size, -1, np.int64)
             self._row_of[codes] = np.arange(n)

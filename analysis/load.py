@@ -63,17 +63,14 @@ def load(run: Run, protocol: str) -> Evaluated:
     if not table.num_rows:
         known = ", ".join(sorted(protocols(run))) or "none"
         raise DataError(f"{run.address}: no prompt was evaluated under protocol '{protocol}' (there: {known})")
-    index = KeyIndex([table[name] for name in FOUND_BY])
-    frame = table.to_pandas(types_mapper=_NULLABLE)
-    if _repeats(index, table):
-        repeated = frame[frame.duplicated(list(PAIR_KEY), keep=False)]
-        raise DataError(
-            f"{run.address}: {len(repeated.drop_duplicates(list(PAIR_KEY)))} prompts were evaluated more than once "
-            f"under protocol '{protocol}' ({listing(repeated['prompt_id'])}; eval_id {listing(repeated['eval_id'])}); "
-            "keep one evaluation of each prompt in a run"
-        )
     stated = protocol == "generate" and not run.has("acceptance")
-    steps = _stated(frame, run, protocol) if stated else reduce_steps(run, protocol, index, len(frame))
+    index = _index(run, protocol, table)
+    pa.default_memory_pool().release_unused()  # what reading took and no longer needs, before the counts want room
+    steps = _stated(table, run, protocol) if stated else reduce_steps(run, protocol, index, len(table))
+    del index  # of a million prompts it is a hundred megabytes
+    frame = table.drop_columns(["output_tokens"]).to_pandas(types_mapper=_NULLABLE)
+    del table
+    pa.default_memory_pool().release_unused()
     if steps.n_orphans:
         raise DataError(
             f"{run.address}: acceptance has steps of {steps.n_orphans} prompts that prompts.parquet lacks "
@@ -85,7 +82,7 @@ def load(run: Run, protocol: str) -> Evaluated:
             f"{run.address}: {several.size} prompts have more than one step under protocol 'prefix' "
             f"({listing(several)}); log each prompt once, or as protocol 'generate'"
         )
-    frame = frame.drop(columns=["output_tokens"]).assign(
+    frame = frame.assign(
         row=np.arange(len(frame)), steps=steps.steps, tokens=pd.array(steps.tokens, dtype="Int64"), problem=None
     )
     frame.loc[steps.counted < steps.steps, "problem"] = NO_VALUE
@@ -94,15 +91,26 @@ def load(run: Run, protocol: str) -> Evaluated:
     return Evaluated(run, protocol, frame, steps)
 
 
-def _repeats(index: KeyIndex, table: pa.Table) -> bool:
-    """Whether a prompt was evaluated twice, be it in two evaluations. ``index`` tells evaluations apart."""
-    if len(pc.unique(table["eval_id"])) == 1:
-        return index.repeated
-    return KeyIndex([table[name] for name in FOUND_BY if name != "eval_id"]).repeated
+def _index(run: Run, protocol: str, table: pa.Table) -> KeyIndex:
+    """Finds prompts by FOUND_BY. Raises DataError if one was evaluated twice, be it in two evaluations."""
+    index = KeyIndex([table[name] for name in FOUND_BY])
+    once = index
+    if len(pc.unique(table["eval_id"])) > 1:
+        once = KeyIndex([table[name] for name in FOUND_BY if name != "eval_id"])
+    if once.repeated:
+        frame = table.to_pandas(types_mapper=_NULLABLE)
+        repeated = frame[frame.duplicated(list(PAIR_KEY), keep=False)]
+        raise DataError(
+            f"{run.address}: {len(repeated.drop_duplicates(list(PAIR_KEY)))} prompts were evaluated more than once "
+            f"under protocol '{protocol}' ({listing(repeated['prompt_id'])}; eval_id {listing(repeated['eval_id'])}); "
+            "keep one evaluation of each prompt in a run"
+        )
+    return index
 
 
-def _stated(prompts: pd.DataFrame, run: Run, protocol: str) -> Steps:
+def _stated(table: pa.Table, run: Run, protocol: str) -> Steps:
     """Counts of a log without a table of steps: those that its prompts state, in the log's own convention."""
+    prompts = table.select(["steps", "output_tokens"]).to_pandas(types_mapper=_NULLABLE)
     steps = prompts["steps"].fillna(0).to_numpy(dtype=np.int64)
     output = prompts["output_tokens"]
     outside = counting_of(run.manifest, protocol).outside

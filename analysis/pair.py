@@ -86,8 +86,10 @@ def _joined(a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.int64], NDArra
     alone[rows_b[rows_b >= 0]] = False
     rows_a = np.concatenate([np.arange(len(a)), np.full(alone.sum(), -1)])
     rows_b = np.concatenate([rows_b, np.flatnonzero(alone)])
-    keys = [pa.concat_arrays([of_a, of_b.filter(pa.array(alone))]) for of_a, of_b in zip(keys_a, keys_b, strict=True)]
-    if (order := _order(keys)) is None:
+    if alone.any():
+        keys_b = [key.filter(pa.array(alone)) for key in keys_b]
+        keys_a = [pa.concat_arrays(both) for both in zip(keys_a, keys_b, strict=True)]
+    if (order := _order(keys_a)) is None:
         return rows_a, rows_b
     return rows_a[order], rows_b[order]
 
