@@ -15,7 +15,8 @@ from analysis.errors import DataError
 from analysis.keys import KeyIndex
 from analysis.runlog import Run
 from analysis.schema import KEY, PAIR_KEY
-from analysis.steps import FOUND_BY, Steps, reduce_steps
+from analysis.step_counts import Steps
+from analysis.steps import FOUND_BY, reduce_steps
 
 #: Integers stay integers where some are missing.
 _NULLABLE = {pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get

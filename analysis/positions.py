@@ -20,7 +20,7 @@ from analysis.keys import in_order
 from analysis.load import Evaluated
 from analysis.pair import Pairs
 from analysis.ratio import linearise
-from analysis.steps import Counts
+from analysis.step_counts import Counts
 
 CURVE = (
     *("k", "survival", "lo", "hi", "at_risk"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -57,9 +59,12 @@ def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(*[st.integers(-1, 4)] * 4, st.sampled_from(["block", "odd"])), min_size=1), st.randoms())
-def test_the_pass_in_order_finds_what_sorting_finds(counts: list[tuple[int, int, int, int, str]], random: Any) -> None:
+@given(
+    st.lists(st.tuples(*[st.integers(-1, 4)] * 4, st.sampled_from(["block", "odd"])), min_size=1), st.integers(0, 2**32)
+)
+def test_the_pass_in_order_finds_what_sorting_finds(counts: list[tuple[int, int, int, int, str]], seed: int) -> None:
     """Mostly sound steps of three prompts with odd ones among them, in order or not."""
+    random = Random(seed)
     steps: dict[str, int] = {}
     rows = []
     for drafted, eligible, accepted, emitted, ended in counts:
@@ -84,7 +89,7 @@ def test_the_pass_in_order_finds_what_sorting_finds(counts: list[tuple[int, int,
             in_order = step_rules._in_order(evaluated)
             patch.setattr(step_rules, "_in_order", lambda _: False)
             found = broken_rules(evaluated)
-        together = [row["prompt_id"] for row in rows] == sorted(row["prompt_id"] for row in rows)
+        together = len(list(groupby(row["prompt_id"] for row in rows))) == len(steps)
         assert in_order == (not found and together)
 
 
