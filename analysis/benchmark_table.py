@@ -4,7 +4,7 @@ Counted as the benchmark script of the DFlash authors counts (z-lab/dflash, ``be
 
 * tau is the mean over responses, each turn of a conversation one, of the mean tokens per verification step;
 * a speed-up is a ratio of means: mean seconds per token of plain decoding over that of the drafter. Seconds per token
-  are ours, without the prefill token;
+  are ours, without the prefill token, which the script has in its divisor;
 * averages over benchmarks are arithmetic for tau and geometric for speed-ups, which is how their printed averages come
   about.
 """
@@ -119,9 +119,10 @@ def benchmark_table(
     plain_run = None
     if lacking and baseline is not None:
         of_baseline = _seconds_per_token(baseline, a.protocol, pairs)
+        plain_times = of_baseline["draft" if of_baseline["plain"].empty else "plain"]
         for of_arm in lacking:
-            of_arm["plain"] = of_baseline["draft" if of_baseline["plain"].empty else "plain"]
-        plain_run = baseline.label
+            of_arm["plain"] = plain_times
+        plain_run = None if plain_times.empty else baseline.label
     rows = tuple(_row(name, pairs.frame[known == name], times) for name in SIX)
     present = [row for row in rows if row.datasets]
     return BenchmarkTable(

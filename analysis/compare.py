@@ -32,7 +32,8 @@ from analysis.markdown import escape
 from analysis.matrix import compare_many
 from analysis.report import default_reports
 from analysis.rules import Rule, exit_code, judge, parse_rule
-from analysis.runlog import Run, write_atomic
+from analysis.run_writer import write_atomic
+from analysis.runlog import Run
 from analysis.sections import cautions
 from analysis.seed_study import compare_seeds
 from analysis.study_sections import matrix_headline, pair_folder, seeds_cautions, seeds_headline, seeds_meaning

@@ -54,7 +54,9 @@ class Comparison:
     the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
     family adjusted by Holm; ``by_seen`` the same per kind of prompt, by whether training had its template.
     ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
-    target; ``benchmarks``: those of the six published benchmarks that the runs have. ``controls``, ``gain``: what
+    target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
+    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the whole answers that both runs have, if they do:
+    pairs of their own. ``controls``, ``gain``: what
     speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
@@ -149,7 +151,8 @@ def compare_runs(
 
     A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
     ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
-    the first protocol that both runs have. ``margin``: a difference within it counts as none (in the metric's unit).
+    the first protocol that both runs, and the controls, have. ``margin``: a difference within it counts as none (in
+    the metric's unit).
     ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
     (:mod:`analysis.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
@@ -165,7 +168,7 @@ def compare_runs(
         raise UsageError(f"a margin is a positive number of tokens, not {margin}")
     for run in (a, *control_runs):
         require_same_target(run, b, strict=strict)
-    protocol, estimand = headline_of(a, b, protocol, metric)
+    protocol, estimand = headline_of(a, b, protocol, metric, control_runs)
     everything = load(a, protocol), load(b, protocol)
     first, second = (pick(evaluated, datasets) for evaluated in everything)
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
@@ -187,19 +190,21 @@ def compare_runs(
         picked=datasets if datasets and len(set(datasets)) < in_all else None,
     )
     third = [pick(load(run, protocol), datasets) for run in control_runs]
-    gates_a, gates_b, unusable = _gates(first, second, strict)
     arm_a, arm_b, position_difference = positions(first, second, pairs)
     label_a, label_b = labels(a, b)
     rows = compare_arms(a, b, protocol)
-    temperature = _temperature(a, protocol)
-    published = published_for(a.manifest.target, temperature, by_dataset)
+    published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
     histories = load_history(a), load_history(b)
     plain = open_run(baseline, allow_incomplete) if baseline is not None else None
-    against = against_baseline(plain, a, b, protocol) if plain is not None else None
     other, not_shown = _other_protocol(a, b, protocol, datasets)
-    # a first block has no speed of its own; whole answers have, whatever protocol the headline is of
+    gates_a, gates_b, unusable = _gates(first, second, strict)
+    gain = gain_by_spread(pairs, gates_a, gates_b)
+    if other and protocol == "generate" and not (gates_a or gates_b or unusable):  # our decoding logs none
+        gates_a, gates_b, unusable = _gates(*other[:2], strict)
+    # a first block has no speed and no tau of its own; whole answers have, whatever protocol the headline is of
     answers = other if other and protocol == "prefix" else (first, second, pairs)
     text = outputs(*answers)
+    against = against_baseline(plain, a, b, answers[0].protocol) if plain is not None else None
     return Comparison(
         a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
         b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),
@@ -217,9 +222,9 @@ def compare_runs(
         outputs=text,
         throughput=throughput(a, b),
         published=published,
-        benchmarks=benchmark_table(first, second, pairs, temperature, plain),
+        benchmarks=benchmark_table(*answers, _temperature(a, answers[0].protocol), plain),
         controls=compare_controls(first, second, third, estimand, min_coverage, strict),
-        gain=gain_by_spread(pairs, gates_a, gates_b),
+        gain=gain,
         pairs=pairs,
         fairness=rows,
         differences=design_differences(a.manifest, b.manifest),

@@ -102,14 +102,15 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         return None
     effects = np.array([e.estimate for e in usable.values()])
     variances = np.array([e.se**2 for e in usable.values() if e.se])
-    k, between = len(usable), _between(effects, variances)
-    weights = 1 / (variances + between)
-    shares = weights / weights.sum()
-    mean = float((shares * effects).sum())
-    error = math.sqrt(max(float((shares * (effects - mean) ** 2).sum()) / (k - 1), 1 / float(weights.sum())))
+    # imported here: it loads half of statsmodels, which one data set does without
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    with np.errstate(divide="ignore"):  # it also gives 1 - 1/h^2, where h may be 0
+        found = combine_effects(effects, variances, "iterated", use_t=True)
+    k, mean = len(usable), float(found.mean_effect_re)
+    error = math.sqrt(max(float(found.var_hksj_re), float(found.sd_eff_w_re) ** 2))
     half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    fixed = 1 / variances
-    q = max(0.0, float((fixed * effects**2).sum() - (fixed * effects).sum() ** 2 / fixed.sum()))
+    q = max(0.0, float(found.q))
     told = []
     if left_out := sorted(set(by_dataset) - set(usable)):
         told.append(caution("heterogeneity-left-out", names=", ".join(left_out)))
@@ -125,27 +126,12 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         estimate=mean,
         lo=mean - half,
         hi=mean + half,
-        between_sd=math.sqrt(between),
+        between_sd=math.sqrt(float(found.tau2)),
         i_squared=max(0.0, 1 - (k - 1) / q) if q else 0.0,
         q=q,
         p=max(float(special.chdtrc(k - 1, q)), SMALLEST_P),
         cautions=tuple(told),
     )
-
-
-def _between(effects: np.ndarray, variances: np.ndarray) -> float:
-    """Variance between data sets after Paule and Mandel, by Newton's method (DerSimonian and Kacker 2007, appendix)."""
-    between, k = 0.0, effects.size
-    for _ in range(50):
-        weights = 1 / (variances + between)
-        squares = (effects - weights.dot(effects) / weights.sum()) ** 2
-        excess = weights.dot(squares) - (k - 1)
-        if excess < 0:
-            return 0.0
-        if excess <= 1e-5:
-            break
-        between += float(excess / (weights**2).dot(squares))
-    return between
 
 
 @dataclass(frozen=True)

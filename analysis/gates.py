@@ -30,7 +30,7 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Gates:
-    """Gate moments of one arm.
+    """Gate moments of one arm, on the prompts of ``protocol``.
 
     ``table``: one row per (role, layer, quantity), columns TABLE; quantities are GATE_MOMENTS, layers are indices into
     hidden_states. ``mean`` is over tokens, ``sd`` its standard deviation over tokens, each with a 95% interval over
@@ -40,6 +40,7 @@ class Gates:
     log(g_l / g_last), root mean square over layers; what the gate did within that prompt. Empty without a moving gate.
     """
 
+    protocol: str
     table: pd.DataFrame
     sample: pd.DataFrame
     spread: pd.DataFrame
@@ -74,7 +75,7 @@ def summarise(evaluated: Evaluated) -> Gates | Caution | None:
         for (role, layer), of_layer in stats.groupby(["role", "layer"])
         for row in _quantities(of_layer)
     ]
-    return Gates(pd.DataFrame(rows, columns=list(TABLE)), sample, _spread(stats))
+    return Gates(evaluated.protocol, pd.DataFrame(rows, columns=list(TABLE)), sample, _spread(stats))
 
 
 def _quantities(of_layer: pd.DataFrame) -> list[dict[str, object]]:

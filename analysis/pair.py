@@ -78,10 +78,8 @@ def _joined(a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.int64], NDArra
     keys_a, keys_b = ([flat(pa.array(frame[name])) for name in _KEY] for frame in (a, b))
     if all(first.equals(second) for first, second in zip(keys_a, keys_b, strict=True)):
         rows_b = np.arange(len(b))
-    elif len(b):
-        rows_b = KeyIndex(keys_b).find(keys_a)
     else:
-        rows_b = np.full(len(a), -1)
+        rows_b = KeyIndex(keys_b).find(keys_a)
     alone = np.ones(len(b), dtype=bool)
     alone[rows_b[rows_b >= 0]] = False
     rows_a = np.concatenate([np.arange(len(a)), np.full(alone.sum(), -1)])

@@ -19,7 +19,7 @@ def training_curves(comparison: Comparison) -> Plot | None:
     for arm in arms:
         assert arm.history is not None
         curves, colour = arm.history.curves, ARM_COLOURS[arm.side]
-        steps = curves["step"] + 1
+        steps = curves["step"]
         loss.plot(steps, curves["loss"], color=colour, linewidth=0.5, alpha=0.3)
         smooth = curves["loss"].rolling(1 + len(curves) // 20, center=True, min_periods=1).mean()
         loss.plot(steps, smooth, color=colour, label=legend(arm))
@@ -27,6 +27,7 @@ def training_curves(comparison: Comparison) -> Plot | None:
             measured = curves[column].notna()
             length.plot(steps[measured], curves.loc[measured, column], style, color=colour, marker="o", markersize=3)
     loss.set_ylabel("loss (weighted)")
+    loss.set_yscale("log")  # the first steps are far above all others
     loss.legend(loc="upper right")
     length.set_ylabel("validation accepted length")
     for panel in (loss, length):

@@ -17,8 +17,11 @@ def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
     return run if isinstance(run, Run) else Run.open(run, allow_incomplete=allow_incomplete)
 
 
-def headline_of(a: Run, b: Run, protocol: str | None, metric: str | None) -> tuple[str, Estimand]:
-    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have.
+def headline_of(
+    a: Run, b: Run, protocol: str | None, metric: str | None, controls: Sequence[Run] = ()
+) -> tuple[str, Estimand]:
+    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have, and if there
+    is one the controls too.
 
     Raises UsageError for a metric that is none or not the protocol's, DataError for no common protocol.
     """
@@ -31,7 +34,8 @@ def headline_of(a: Run, b: Run, protocol: str | None, metric: str | None) -> tup
         return of_metric[metric]
     if protocol is None:
         in_a, in_b = protocols(a), protocols(b)
-        protocol = next((p for p in HEADLINES if p in in_a & in_b), None)
+        in_all = (in_a & in_b).intersection(*map(protocols, controls))
+        protocol = next((p for p in HEADLINES if p in (in_all or in_a & in_b)), None)
         if protocol is None:
             raise DataError(
                 f"{a.address} and {b.address} were evaluated under no common protocol "

@@ -21,10 +21,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from analysis.addresses import MANIFEST, find_runs_folder, resolve
 from analysis.comparison import compare_runs
 from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.matrix import compare_many
-from analysis.runlog import MANIFEST, find_runs_folder, read_manifest, resolve
+from analysis.runlog import read_manifest
 from analysis.seed_study import compare_seeds
 from analysis.study_sections import pair_folder
 from analysis.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds

@@ -1,19 +1,16 @@
-"""Reading and writing a run folder: manifest, Parquet tables, and nothing half-written taken for whole.
+"""Reading a run folder: manifest and Parquet tables (written by :mod:`analysis.run_writer`).
 
     runs/<name>/run.json               the manifest (analysis.manifest)
                 <table>.parquet        one file, or a folder of part files (analysis.schema)
 
-A writer streams rows to hidden temporary files, renames them into place on :meth:`RunWriter.commit`, and
-only then names them in the manifest. A reader believes the manifest: every part that it lists must be there
-with its rows, and a run that is not ``complete`` is refused unless asked for.
+A reader believes the manifest: every part that it lists must be there with its rows, and a run that is not
+``complete`` is refused unless asked for.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,11 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from analysis.addresses import MANIFEST, located, resolve
 from analysis.errors import DataError
-from analysis.manifest import Manifest, Part, Status
+from analysis.manifest import Manifest
 from analysis.schema import NULLABLE, SCHEMA_VERSION, TABLES
-
-MANIFEST = "run.json"
 
 
 def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -81,100 +77,6 @@ def rows_to_table(name: str, rows: Sequence[Mapping[str, Any]] | Mapping[str, An
         raise ValueError(f"table {name} has no column {', '.join(sorted(unknown))}")
     arrays = [pa.array(columns[f.name], type=f.type, from_pandas=False) for f in schema]
     return conform(pa.Table.from_arrays(arrays, schema=schema), name, f"new rows of {name}")
-
-
-def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Encodings by kind: measured floats hardly ever repeat, and their bytes compress by a third better apart."""
-    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-    others = [f.name for f in schema if not pa.types.is_floating(f.type) and not pa.types.is_nested(f.type)]
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=others,
-        use_byte_stream_split=floats,
-    )
-
-
-def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write under a temporary name, flush to disk, rename: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-class RunWriter:
-    """Writes one run folder.
-
-    ``append`` streams rows to a temporary file; ``commit`` renames what was appended and lists it in the
-    manifest; ``save`` rewrites ``run.json``. ``part`` names a file inside the table's folder (an evaluation,
-    a rank); without it the table is a single file, replaced as a whole.
-    """
-
-    def __init__(self, folder: Path | str, manifest: Manifest):
-        self.folder = Path(folder)
-        self.manifest = manifest
-        self._open: dict[tuple[str, str | None], tuple[pq.ParquetWriter, Path, Path]] = {}
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    @classmethod
-    def resume(cls, folder: Path | str) -> RunWriter:
-        """Go on with a run folder that exists, finished or not."""
-        return cls(folder, read_manifest(str(folder)))
-
-    def append(
-        self,
-        name: str,
-        rows: pa.Table | Sequence[Mapping[str, Any]] | Mapping[str, Any],
-        part: str | None = None,
-    ) -> None:
-        """Add rows to table ``name``; they are invisible to readers until ``commit``."""
-        table = conform(rows, name, f"new rows of {name}") if isinstance(rows, pa.Table) else rows_to_table(name, rows)
-        if (name, part) not in self._open:
-            final = self.folder / f"{name}.parquet"
-            if part is not None:
-                final = final / f"{part}.parquet"
-            final.parent.mkdir(parents=True, exist_ok=True)
-            temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-            writer = _parquet_writer(temporary, TABLES[name])
-            self._open[name, part] = (writer, temporary, final)
-        self._open[name, part][0].write_table(table)
-
-    def commit(self) -> None:
-        """Close what was appended, rename it into place and list it in the manifest."""
-        for (name, _), (writer, temporary, final) in sorted(self._open.items(), key=lambda item: str(item[1][2])):
-            writer.close()
-            temporary.replace(final)
-            file = final.relative_to(self.folder).as_posix()
-            rows = pq.read_metadata(final).num_rows
-            kept = [p for p in self.manifest.tables.get(name, []) if p.file != file]
-            parts = [*kept, Part(file=file, rows=rows, sha256=sha256_of(final))]
-            self.manifest.tables[name] = sorted(parts, key=lambda p: p.file)
-        self._open.clear()
-        self.save()
-
-    def save(self) -> None:
-        """Rewrite the manifest, with the overall status that its stages give."""
-        self.manifest.status = self.manifest.overall_status()
-        write_atomic(self.folder / MANIFEST, self.manifest.to_json())
-
-    def finish(self, status: Status = "complete") -> None:
-        """Commit, and set the overall status (for runs without stages, such as imported logs)."""
-        self.commit()
-        if status != self.manifest.status:
-            self.manifest.status = status
-            write_atomic(self.folder / MANIFEST, self.manifest.to_json())
 
 
 @dataclass(frozen=True)
@@ -275,37 +177,6 @@ class Run:
                     ) from error
                 if rows != part.rows:
                     raise DataError(f"{path}: {rows} rows, but {MANIFEST} lists {part.rows} for table {name}")
-
-
-def resolve(reference: str) -> str:
-    """Address of a run: an fsspec address as it is, a folder, or ``runs/<name>`` of this or a parent folder."""
-    if "://" in reference:
-        return reference.rstrip("/")
-    if Path(reference).is_dir():
-        return str(Path(reference))
-    if (runs := find_runs_folder()) is not None:
-        if (runs / reference).is_dir():
-            return str(runs / reference)
-        known = sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}"))
-        listing = ", ".join(known) if known else "none"
-        raise DataError(f"no run '{reference}': not a folder, and not a name under {runs} (there: {listing})")
-    raise DataError(f"no run '{reference}': not a folder, and no runs/ folder here or above")
-
-
-def located(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The filesystem of a path or fsspec address, and the path on it. Raises DataError if there is none for it."""
-    try:
-        return fsspec.core.url_to_fs(address)
-    except ImportError as error:
-        raise DataError(f"{address}: {error} (for s3://: pip install 'draftlab[remote]')") from error
-    except ValueError as error:
-        raise DataError(f"{address}: {error}") from error
-
-
-def find_runs_folder(start: Path | None = None) -> Path | None:
-    """The ``runs/`` folder of ``start`` (default: the working directory) or of its nearest parent that has one."""
-    start = (start or Path.cwd()).resolve()
-    return next((p / "runs" for p in (start, *start.parents) if (p / "runs").is_dir()), None)
 
 
 def read_manifest(address: str) -> Manifest:

@@ -85,7 +85,9 @@ def _opened(run: Run, path: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
     """A part, and whether it conforms without a look at its rows."""
     try:
         with run.filesystem.open(path, "rb") as file:
-            parquet = pq.ParquetFile(file, read_dictionary=_STRINGS)
+            metadata = pq.read_metadata(file)
+            strings = [name for name in _STRINGS if name in metadata.schema.names]
+            parquet = pq.ParquetFile(file, metadata=metadata, read_dictionary=strings)
             yield parquet, _is_exact(parquet)
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -137,7 +139,7 @@ def _reduced(table: pa.Table, protocol: str) -> Batch | None:
     if eligible.null_count:  # logs that do not tell which slots were at risk: all that were drafted
         eligible = pc.coalesce(eligible, drafted)
     at_risk = np.clip(_filled(eligible, 0), 0, MOST_SLOTS)
-    agreed = _filled(accepted, -1)
+    agreed = np.clip(_filled(accepted, -1), -1, MOST_SLOTS)
     tokens = accepted if protocol == "prefix" else columns["emitted"]
     steps = np.bincount(prompt, minlength=m)
     counted = steps
@@ -192,7 +194,8 @@ def _numbered(columns: dict[str, pa.Array]) -> tuple[NDArray[np.int64], list[pa.
     else:
         _, first, number = np.unique(code, return_index=True, return_inverse=True)
     keys = [columns[name].take(pa.array(first)) for name in FOUND_BY]
-    return number, [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
+    # parts may differ in the width of their strings
+    return number, [key.cast(pa.string()) if pa.types.is_dictionary(key.type) else key for key in keys]
 
 
 def _flush(waiting: list[Batch], index: KeyIndex, total: Total) -> set[str]:

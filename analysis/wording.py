@@ -51,8 +51,8 @@ TAU_MEAN = Estimand(
 TAU_QUESTIONS = Estimand(
     "tau_mean_questions",
     "tau, mean over questions",
-    "tokens emitted per verification step of each question, all its turns together, averaged over questions, as "
-    "Spec-Bench's macro mean has it; the bonus token counts, the prefill token does not",
+    "tokens emitted per verification step of each question, all its turns together, averaged over questions; "
+    "the bonus token counts, the prefill token does not",
 )
 
 SPEEDUP_POOLED = Estimand(

@@ -12,7 +12,7 @@ from analysis.figures import Plot
 from analysis.matrix import Matrix
 from analysis.plot_study import MATRIX, SEEDS
 from analysis.result import matrix_json, seeds_json, to_json
-from analysis.runlog import write_atomic
+from analysis.run_writer import write_atomic
 from analysis.seed_study import SeedComparison
 from analysis.study_sections import pair_folder
 

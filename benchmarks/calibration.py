@@ -25,7 +25,7 @@ from analysis.estimate import Estimate, of_values
 from analysis.families import adjust
 from analysis.markdown import table
 from analysis.ratio import linearise
-from analysis.runlog import write_atomic
+from analysis.run_writer import write_atomic
 from analysis.seeds import crossed
 from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED, Verdict
 

@@ -25,8 +25,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from analysis.addresses import resolve
 from analysis.errors import Parser, run_command
-from analysis.runlog import read_manifest, resolve
+from analysis.runlog import read_manifest
 from drafters.checkpoint import load_drafter, save_drafter
 from drafters.controls import weights_of
 from drafters.decode import DecodeOutput, decode

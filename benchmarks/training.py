@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +19,13 @@ from typing import Any, cast
 
 import torch
 
-from benchmarks.fusion import take_turns
 from drafters.config import RunConfig, complete, merge, parse, read_yaml
 from drafters.corpus import Corpus, CorpusExample
 from drafters.target import Target
 from drafters.trainer import Trainer, native_precision
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.fusion import take_turns
 
 PRECISIONS = ("float32", "bfloat16")
 FUSIONS = ("concat", "gated", "layerwise")

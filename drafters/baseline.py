@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis import manifest as records
+from analysis.addresses import MANIFEST
 from analysis.errors import Parser, run_command
 from analysis.manifest import Manifest, settings_hash
-from analysis.runlog import MANIFEST, RunWriter
+from analysis.run_writer import RunWriter
 from drafters.arms import NextTokenArm
 from drafters.config import RunConfig, load_config
 from drafters.corpus import CorpusExample

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError
-from analysis.runlog import write_atomic
+from analysis.run_writer import write_atomic
 from drafters.model import Drafter
 from drafters.published import parse_config, zlab_config
 

@@ -18,9 +18,11 @@ from typing import Literal
 import numpy as np
 import torch
 
+from analysis.addresses import MANIFEST
 from analysis.errors import DataError
 from analysis.manifest import Manifest
-from analysis.runlog import MANIFEST, RunWriter, read_manifest, write_atomic
+from analysis.run_writer import RunWriter, write_atomic
+from analysis.runlog import read_manifest
 from drafters.arms import BlockArm
 from drafters.folding import fold_constants
 from drafters.fusion import Fusion, GatedFusion

@@ -22,7 +22,7 @@ import torch
 
 from analysis.errors import DataError
 from analysis.manifest import settings_hash
-from analysis.runlog import write_atomic
+from analysis.run_writer import write_atomic
 from drafters.cache import cache_folder, locked
 from drafters.corpus_store import FORMAT, INDEX, Corpus, CorpusExample, shard_path, write_index, write_shard
 from drafters.prompt_identity import Prompt, messages

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from analysis.errors import DataError
-from analysis.runlog import sha256_of, write_atomic
+from analysis.run_writer import sha256_of, write_atomic
 
 FORMAT = 1
 INDEX = "index.json"

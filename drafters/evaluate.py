@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.addresses import resolve
 from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.manifest import Evaluation, settings_hash
-from analysis.runlog import Run, read_manifest, resolve
+from analysis.runlog import Run, read_manifest
 from drafters.arms import Arm, BlockArm
 from drafters.baseline import NEXT_TOKEN, load_next_token
-from drafters.checkpoint import load_drafter
+from drafters.checkpoint import load_drafter, weights_sha256
 from drafters.config import parse
 from drafters.controls import CONTROLS, control_arm, control_run, weights_of
 from drafters.evaluation import Evaluated, Rank, begin, finish
@@ -150,7 +151,10 @@ def common_target(folders: Sequence[Path]) -> str:
 
 
 def load_arm(folder: Path, target: Target, device: str) -> Arm:
-    """The trained drafter, the control, or the baseline of a run folder. Raises DataError if it has no weights."""
+    """The trained drafter, the control, or the baseline of a run folder.
+
+    Raises DataError if it has no weights, or others than it was trained to.
+    """
     manifest = read_manifest(str(folder))
     checkpoints = weights_of(folder, manifest)
     if (checkpoints / NEXT_TOKEN).exists():
@@ -159,6 +163,12 @@ def load_arm(folder: Path, target: Target, device: str) -> Arm:
     if not final.is_dir():
         raise DataError(f"{folder}: no weights in {final}; train it, or copy its checkpoints there")
     drafter = load_drafter(final)
+    recorded = manifest.drafter.checkpoint_sha256 if manifest.drafter else None
+    if recorded and recorded != weights_sha256(drafter):
+        raise DataError(
+            f"{final}: not the weights whose logs {folder} holds (sha256 recorded: {recorded[:12]}); "
+            "bring those back, or move the run away and train it again"
+        )
     if manifest.variant:
         return control_arm(manifest.variant, drafter, final, target, device)
     return BlockArm(drafter, target, device)

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.manifest import Evaluation
-from analysis.runlog import RunWriter, rows_to_table
+from analysis.run_writer import RunWriter
+from analysis.runlog import rows_to_table
 from analysis.schema import DEGENERATE
 from drafters.arms import Arm
 from drafters.cache import locked

@@ -19,8 +19,10 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 
+from analysis.addresses import MANIFEST, resolve
 from analysis.errors import DataError, Parser, UsageError, run_command
-from analysis.runlog import MANIFEST, read_manifest, resolve, write_atomic
+from analysis.run_writer import write_atomic
+from analysis.runlog import read_manifest
 from drafters.checkpoint import load_drafter, state_tensors
 from drafters.config import DrafterConfig
 from drafters.folding import fold_constants

@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from analysis.addresses import resolve
 from analysis.errors import DataError, Parser, run_command
-from analysis.runlog import resolve
 from drafters.acceptance import StepCount
 from drafters.arms import BlockArm
 from drafters.decode import Decoded, decode

@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.errors import Parser, run_command
+from analysis.addresses import MANIFEST
+from analysis.errors import DataError, Parser, run_command
 from analysis.report import main as write_reports
-from analysis.runlog import MANIFEST, read_manifest
+from analysis.runlog import read_manifest
 from drafters.baseline import make_next_token_run
 from drafters.config import PromptList, Settings, load_config, parse, read_yaml
 from drafters.controls import CONTROLS, control_folder, control_run, weights_of
@@ -51,13 +52,19 @@ class Study(Settings):
 
 
 def set_aside(folders: Sequence[Path]) -> list[str]:
-    """Move trained runs away whose weights are not here, since nothing can be asked of them; a line for each."""
+    """Move trained runs away whose weights are not here, since nothing can be asked of them; a line for each.
+
+    Neither are those of a control whose parent has been trained again.
+    """
     gone = []
     for folder in folders:
         manifest = read_manifest(str(folder)) if (folder / MANIFEST).exists() else None
-        if manifest is None or manifest.training is None or weights_of(folder, manifest).exists():
+        if manifest is None or manifest.training is None or manifest.training.status != "complete":
             continue
-        if manifest.training.status == "complete":
+        weights = weights_of(folder, manifest)
+        owner = weights.parent / MANIFEST
+        stale = owner.exists() and read_manifest(str(weights.parent)).drafter != manifest.drafter
+        if stale or not weights.exists():
             gone.append(folder)
     lines = []
     for folder in gone:
@@ -79,6 +86,10 @@ def run_study(path: Path, device: str) -> list[Path]:
     gated = [run_folder(name, None) for name in study.gate_controls]
     controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
     folders = [*arms, *baseline, *controls]
+    names = [folder.name for folder in folders]
+    for name in (*study.gate_controls, *(study.speed.runs if study.speed else ())):
+        if name not in names:
+            raise DataError(f"{path}: {name} is no run of this study; its runs are {', '.join(names)}")
     for line in set_aside(folders):
         print(line)
     for config, folder in zip(configs, arms, strict=True):

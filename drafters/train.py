@@ -17,9 +17,11 @@ from pathlib import Path
 import torch
 
 from analysis import manifest as records
+from analysis.addresses import MANIFEST, find_runs_folder
 from analysis.errors import DataError, Parser, run_command
 from analysis.manifest import Manifest, settings_hash
-from analysis.runlog import MANIFEST, Run, RunWriter, find_runs_folder, read_manifest, write_atomic
+from analysis.run_writer import RunWriter, write_atomic
+from analysis.runlog import Run, read_manifest
 from drafters import fusion_table
 from drafters.checkpoint import save_drafter, weights_sha256
 from drafters.config import RunConfig, ValidationSettings, complete, load_config

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.addresses import MANIFEST
 from analysis.errors import Parser, UsageError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.plain import FIELDS, parse_mapping
@@ -17,7 +18,6 @@ from analysis.importers.questions import read_questions
 from analysis.importers.registry import FORMATS, Options
 from analysis.importers.summary import describe
 from analysis.importers.write import write_run
-from analysis.runlog import MANIFEST
 from analysis.wording import one_line
 
 _LISTED = 20

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.addresses import MANIFEST, located
 from analysis.errors import DataError, UsageError
 from analysis.importers.collect import Collected, collect
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options
 from analysis.importers.write import write_run
-from analysis.runlog import Run, located
+from analysis.runlog import Run
 
 _SELECT = "#"
 
@@ -58,7 +59,8 @@ def _fetched(reference: str, folder: Path) -> str:
             continue
         filesystem, path = located(address)
         try:
-            if not filesystem.isfile(path):
+            # a web server answers for a folder too: what holds a manifest is a run
+            if not filesystem.isfile(path) or filesystem.exists(f"{path}/{MANIFEST}"):
                 continue
             name = path.rpartition("/")[2]
             local = folder / f"fetched-{hashlib.sha256(address.encode()).hexdigest()[:8]}" / name

@@ -15,7 +15,7 @@ import pyarrow as pa
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import Questions, cluster_of
 from analysis.manifest import Evaluation, Manifest, Target, settings_hash
-from analysis.runlog import RunWriter
+from analysis.run_writer import RunWriter
 from analysis.schema import TABLES
 
 CREATED_BY = "analysis.importers"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.manifest import Drafter, Environment, Evaluation, Manifest, Target, Training, settings_hash
-from analysis.runlog import RunWriter
+from analysis.run_writer import RunWriter
 from analysis.schema import GATE_MOMENTS, GATE_QUANTITIES
 
 BLOCK = 8

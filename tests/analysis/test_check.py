@@ -51,6 +51,7 @@ def faults(folder: Path, column: str, values: list[Any]) -> tuple[str, ...]:
         ("step", [0, 1, 3, 0], "1 step with steps not numbered from 0 on, each once"),
         ("ended", ["mismatch", "boredom", "block", "mismatch"], "1 step with an ending that is not known"),
         ("accepted", [2, -1, 7, 1], "1 step with negative counts"),
+        ("accepted", [-3, 0, 7, 1], "1 step with negative counts"),
     ],
 )
 def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], what: str) -> None:

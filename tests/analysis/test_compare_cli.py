@@ -15,7 +15,8 @@ import pytest
 
 from analysis.compare import main
 from analysis.errors import Exit, run_command
-from analysis.runlog import Run, sha256_of
+from analysis.run_writer import sha256_of
+from analysis.runlog import Run
 from tests.analysis.runs import prompt, prompts_of, study, two_runs, write_run
 
 ROOT = Path(__file__).parents[2]

@@ -95,7 +95,8 @@ def test_the_mean_over_prompts_may_be_the_headline(tmp_path):
 
 
 def test_the_other_protocol_stands_beside_the_headline(tmp_path):
-    from analysis.runlog import Run, RunWriter
+    from analysis.run_writer import RunWriter
+    from analysis.runlog import Run
 
     paths = []
     for name, extra in (("a", 0), ("b", 1)):

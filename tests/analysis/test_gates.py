@@ -14,7 +14,8 @@ from analysis.gates import Gates, summarise
 from analysis.history import health, load_history
 from analysis.load import load
 from analysis.pair import pair
-from analysis.runlog import Run, RunWriter
+from analysis.run_writer import RunWriter
+from analysis.runlog import Run
 from analysis.schema import GATE_MOMENTS, GATE_QUANTITIES
 from analysis.wording import Caution
 from tests.analysis.runs import LAYERS, prompts_of, write_run

@@ -14,18 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis import run_writer
+from analysis.addresses import find_runs_folder, resolve
 from analysis.errors import DataError, Exit, Parser, UsageError, run_command
 from analysis.manifest import Evaluation, Manifest, Training, settings_hash
-from analysis.runlog import (
-    Run,
-    RunWriter,
-    conform,
-    find_runs_folder,
-    read_manifest,
-    resolve,
-    rows_to_table,
-    write_atomic,
-)
+from analysis.run_writer import RunWriter, write_atomic
+from analysis.runlog import Run, conform, read_manifest, rows_to_table
 from analysis.schema import KEY, NULLABLE, TABLES
 from tests.analysis.runs import prompts_of, write_run
 
@@ -91,6 +85,18 @@ def test_rows_are_invisible_until_committed(tmp_path):
     writer.finish()
     assert Run.open(tmp_path).tables() == ["history"]
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_few_rows_at_a_time_are_gathered_into_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_writer, "ROW_GROUP", 4)
+    writer = RunWriter(tmp_path, Manifest(name="r", created_by="tests"))
+    for step in range(6):
+        writer.append("history", [{"step": step}])
+    writer.append("history", {"step": list(range(6, 16))})  # more than enough already
+    writer.finish()
+    metadata = pq.read_metadata(tmp_path / "history.parquet")
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [4, 12]
+    assert Run.open(tmp_path).read("history")["step"].to_pylist() == list(range(16))
 
 
 def test_columns_and_rows_are_two_ways_to_say_the_same():

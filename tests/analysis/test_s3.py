@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,8 @@ from analysis.comparison import compare_runs
 from analysis.errors import DataError, run_command
 from analysis.load import load
 from analysis.result import to_json
-from analysis.runlog import Run, RunWriter
+from analysis.run_writer import RunWriter
+from analysis.runlog import Run
 from tests.analysis.importers import logs
 from tests.analysis.runs import study
 
@@ -81,6 +85,18 @@ def test_log_files_at_addresses_are_imported(s3: Any, tmp_path: Path, capsys: py
     one = "s3://bucket/trace.jsonl#C2"
     assert run_command(main, [one, one, "--out", str(tmp_path / "two")]) == 0
     assert "identical" in capsys.readouterr().out
+
+
+def test_a_run_on_a_web_server_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path / "runs", protocol="generate")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "runs"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        root = f"http://127.0.0.1:{web.server_address[1]}"
+        addresses = [f"{root}/study-dflash", f"{root}/study-dynadflash"]
+        assert run_command(main, [*addresses, "--out", str(tmp_path / "report")]) == 0
+        web.shutdown()
+    assert "DynaDFlash" in capsys.readouterr().out
 
 
 def test_what_is_not_there_is_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

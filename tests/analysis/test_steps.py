@@ -152,6 +152,10 @@ def test_a_run_of_many_parts_is_read_as_one(tmp_path: Path) -> None:
         part = table.slice(rank, 1)
         if rank % 2:  # a rank that wrote wider integers
             part = part.set_column(part.column_names.index("emitted"), "emitted", part["emitted"].cast(pa.int64()))
+        if rank % 3:  # a rank with a writer of wider strings
+            part = part.set_column(
+                part.column_names.index("prompt_id"), "prompt_id", part["prompt_id"].cast(pa.large_string())
+            )
         pq.write_table(part, folder / "acceptance.parquet" / f"rank{rank}.parquet")
     found = counts_of(folder)[1]
     for name in ("steps", "counted", "tokens", "at_risk", "survived", "reached", "missed_vocabulary"):
@@ -186,6 +190,32 @@ def test_nulls_in_a_key_are_refused(tmp_path: Path) -> None:
     rewrite(folder, change)
     with pytest.raises(DataError, match="column 'dataset' has 1 nulls"):
         counts_of(folder)
+
+
+@pytest.mark.parametrize("column", ["prompt_id", "eval_id", "protocol", "ended", "accepted"])
+def test_a_column_that_lacks_is_named(tmp_path: Path, column: str) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS, protocol="generate")
+    rewrite(folder, lambda t: t.drop_columns([column]))
+    with pytest.raises(DataError, match=f"column '{column}' is missing"):
+        counts_of(folder)
+
+
+@pytest.mark.parametrize("place", [0, 3])  # of the first prompt of a batch, and of another
+def test_impossible_counts_stay_in_their_own_prompt(tmp_path: Path, place: int) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS, protocol="generate")
+    sound = counts_of(folder)[1]
+
+    def change(table: pa.Table) -> pa.Table:
+        values = table["accepted"].to_pylist()
+        values[place] = -9
+        column = pa.array(values, table.schema.field("accepted").type)
+        return table.set_column(table.column_names.index("accepted"), "accepted", column)
+
+    rewrite(folder, change)
+    prompts, found = counts_of(folder)
+    others = prompts.loc[["b" if place == 0 else "a", "d"], "row"]
+    for name in ("at_risk", "survived", "reached"):
+        np.testing.assert_array_equal(getattr(found, name)[others], getattr(sound, name)[others])
 
 
 def test_very_long_drafts_have_no_column_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def tiny_study(workplace):
     for name, fusion in (("plain", "concat"), ("gated", "gated")):
         arm = {"extends": "arm.yaml", "name": name, "drafter": {"fusion": fusion}, "training": {"steps": 6}}
         (workplace / f"{name}.yaml").write_text(yaml.safe_dump(arm))
-    prompts = [{"source": "test.jsonl", "name": "new sums"}]
+    prompts = [{"source": "test.jsonl", "name": "gsm8k"}]
     described = {
         "arms": ["plain.yaml", "gated.yaml"],
         "baseline": "next-token",
@@ -46,6 +46,10 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     planned, answers = compare_runs("plain", "gated", protocol="prefix"), compare_runs("plain", "gated")
     assert (planned.protocol, planned.overall.n_pairs, answers.overall.n_pairs) == ("prefix", 12, 3)
     assert planned.speed is not None and planned.speed.ratios == answers.speed.ratios
+    assert planned.benchmarks is not None and planned.benchmarks.rows == answers.benchmarks.rows
+    assert answers.b.gates is not None and answers.b.gates.table.equals(planned.b.gates.table)
+    assert "Logged on the prompts of protocol prefix." in answers.to_markdown()
+    assert compare_runs("plain", "gated", controls=["gated-frozen"]).protocol == "prefix"
     assert planned.outputs.a.matches == planned.outputs.a.checked == 3
     assert "| plain decoding | speed-up, pooled |" in (tiny_study / "reports/plain-vs-gated/report.md").read_text()
 
@@ -77,3 +81,25 @@ def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
     shutil.rmtree(runs / "plain/checkpoints")
     assert study.main(["study.yaml"]) == 0  # one alone, and a name that is taken
     assert {path.name for path in (runs / study.SET_ASIDE).iterdir()} == {*made, "plain-2"}
+
+
+def test_controls_of_another_training_are_set_aside(tiny_study):
+    assert study.main(["study.yaml"]) == 0
+    runs = tiny_study / "runs"
+    shutil.rmtree(runs / "gated")
+    assert train.main(["gated.yaml"]) == 0  # the same again: its controls' logs hold
+    assert study.main(["study.yaml"]) == 0
+    assert not (runs / study.SET_ASIDE).exists()
+    shutil.rmtree(runs / "gated")
+    assert train.main(["gated.yaml", "--set", "seeds.data=1"]) == 0
+    (tiny_study / "gated.yaml").write_text((tiny_study / "gated.yaml").read_text() + "seeds: {data: 1}\n")
+    assert study.main(["study.yaml"]) == 0
+    assert {path.name for path in (runs / study.SET_ASIDE).iterdir()} == {"gated-frozen", "gated-shuffled"}
+
+
+def test_a_run_that_the_study_does_not_make_is_named_before_any_training(tiny_study, capsys):
+    text = (tiny_study / "study.yaml").read_text().replace("- gated\n", "- gatd\n")
+    (tiny_study / "study.yaml").write_text(text)
+    assert run_command(study.main, ["study.yaml"]) == 65
+    assert "gatd is no run of this study; its runs are plain, gated" in capsys.readouterr().err
+    assert not list((tiny_study / "runs").iterdir())

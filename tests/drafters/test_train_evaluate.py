@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,6 +113,15 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(workplace, monke
     assert Run.open("runs/arm").manifest.training.precision == "bfloat16"
     assert run(train, "arm.yaml", "--run", "runs/exact", "--set", "training.precision=float32") == 0
     assert Run.open("runs/exact").manifest.training.precision == "float32"
+
+
+def test_weights_of_another_training_are_refused(workplace, capsys):
+    assert run(train, "arm.yaml") == 0
+    assert run(train, "arm.yaml", "--run", "runs/other", "--set", "seeds.init=1") == 0
+    shutil.rmtree("runs/arm/checkpoints")
+    shutil.copytree("runs/other/checkpoints", "runs/arm/checkpoints")
+    assert run(evaluate, "runs/arm", "--prompts", "test.jsonl:4") == 65
+    assert "not the weights whose logs runs/arm holds" in capsys.readouterr().err
 
 
 def test_the_same_configuration_gives_the_same_bytes(workplace):

@@ -258,6 +258,12 @@ def test_times_of_requests_become_a_table(tmp_path: Path, times: dict[str, Any])
     assert any("times of 3 requests" in line for line in describe(run))
 
 
+def test_times_are_left_when_nothing_says_which_requests_failed(tmp_path: Path) -> None:
+    without = {key: value for key, value in SERVED.items() if key != "errors"}
+    (run,) = runs(logs.write(tmp_path, "v.json", json.dumps(without)))
+    assert not run.aggregates[0].served
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
