@@ -152,6 +152,8 @@ def main() -> None:
     header = ("step rows", "prompts", "compare: wall s", "CPU s", "peak MiB", "bare: CPU s", "peak MiB", "CPU ratio")
     print(" ".join(f"{name:>15}" for name in header), flush=True)
     points, left_out = [], []
+    if args.folder:
+        args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for rows in map(int, args.rows):
             if (free := shutil.disk_usage(folder).free) < _ROOM_PER_ROW * rows:
