@@ -156,7 +156,7 @@ class Run:
                 parquet = pq.ParquetFile(file)
                 there = set(parquet.schema_arrow.names)
                 table = parquet.read(columns=None if columns is None else [c for c in columns if c in there])
-        except (pa.ArrowInvalid, OSError) as error:
+        except (ValueError, OSError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
         return conform(table, name, path, columns)
@@ -170,7 +170,7 @@ class Run:
                 try:
                     with self.filesystem.open(path, "rb") as file:
                         rows = pq.ParquetFile(file).metadata.num_rows
-                except (pa.ArrowInvalid, OSError) as error:
+                except (ValueError, OSError) as error:
                     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                     raise DataError(
                         f"{path}: not a readable Parquet file ({reason}); copy or write it again"

@@ -89,7 +89,7 @@ def _opened(run: Run, path: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
             strings = [name for name in _STRINGS if name in metadata.schema.names]
             parquet = pq.ParquetFile(file, metadata=metadata, read_dictionary=strings)
             yield parquet, _is_exact(parquet)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
 
