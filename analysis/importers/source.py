@@ -239,7 +239,8 @@ def parse(text: str) -> Any:
     """A JSON value. Raises ValueError for what is none, for one nested too deeply, and for a repeated key, whose
     value would depend on the reader."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        value = json.loads(text, object_pairs_hook=_object)
+        return _encodable(value) if "\\ud" in text or "\\uD" in text else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -249,6 +250,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"key '{next(n for n in names if names.count(n) > 1)}' is given twice")
+    return value
+
+
+def _encodable(value: Any) -> Any:
+    """The value with "?" for halves of surrogate pairs, which JSON can escape but no file can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="replace").decode()
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
     return value
 
 

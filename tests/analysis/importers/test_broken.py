@@ -186,6 +186,12 @@ def mutations(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutations())
+@example(
+    (
+        "cast.json",
+        b'{"toy": {"target": "\\ud800", "seeds": 3, "domains": {"chat": {"dflash_ms": [9.0], "cast_ms": [5.0]}}}}',
+    )
+)
 @example(("acceptance.csv", logs.ALL["acceptance.csv"][0].replace(b",acceptance_length", b"\racceptance_length", 1)))
 def test_never_a_traceback(tmp_path: Path, mutation: tuple[str, bytes]) -> None:
     """A damaged log is imported or refused in one line; what is imported obeys the arithmetic of steps."""
