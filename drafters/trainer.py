@@ -37,7 +37,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
 
 
 def native_precision(device: str) -> str:
-    """``bfloat16`` where the device multiplies it natively (about twice as fast), else ``float32``.
+    """``bfloat16`` where the device multiplies it natively and so faster, else ``float32``.
 
     A CPU without AVX512-BF16 or AMX emulates it, several times slower than float32.
     """
