@@ -3,21 +3,25 @@
     vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 255.0
 
 Series of one counter are summed over their labels (engines, models) but ``position``; ``*_created`` are times, not
-counts. A file may hold two snapshots, one after the other.
+counts. Each engine's counters must agree with each other, or are left out. A file may hold two snapshots, one after
+the other.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from analysis.counting import Counting
-from analysis.importers.model import MOST, Found, Imported, RowError
+from analysis.importers.model import MOST, Aggregate, Found, Imported, RowError
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted
 
 NAME = "Prometheus counters"
+ALL = "all requests"
 _LINE = re.compile(
     r"^(?P<engine>vllm|llamacpp):spec_decode_num_(?P<name>drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
     r"_total(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)"
@@ -50,23 +54,29 @@ def read(source: Source, before: Source | None = None) -> Found:
         notes.append("one snapshot only: counts since the server started (--before FILE gives an earlier one)")
     if not snapshots:
         return Found([], problems)
-    try:
-        totals, positions = _summed(snapshots[-1], first)
-        missing = [name for name in ("drafts", "accepted_tokens") if name not in totals]
-        if missing:
-            raise RowError(f"no counter {', '.join(missing)}")
-        accepted_at = [positions.get(i, 0) for i in range(max(positions) + 1)] if positions else None
-        aggregate, told = counted(
-            "all requests", totals["drafts"], totals["accepted_tokens"], totals.get("draft_tokens"), accepted_at
-        )
-    except RowError as error:
-        return Found([], [*problems, Problem(None, str(error))])
+    engines: dict[str, list[Series]] = {}
+    for series in snapshots[-1]:
+        engines.setdefault(dict(series[1]).get("engine", ""), []).append(series)
+    good: list[Aggregate] = []
+    told: list[str] = []
+    for name, its in engines.items():
+        try:
+            # engine by engine, since a sum could hide what contradicts itself
+            aggregate, notes_of_engine = _aggregate({series: snapshots[-1][series] for series in its}, first)
+        except RowError as error:
+            which = f"engine {name or 'without a name'} left out: " if len(engines) > 1 else ""
+            problems.append(Problem(None, f"{which}{error}"))
+            continue
+        good.append(aggregate)
+        told += [note for note in notes_of_engine if note not in told]
+    if not good:
+        return Found([], problems)
     models = {value for _, labels in snapshots[-1] for name, value in labels if name == "model_name"}
     run = Imported(
         format=NAME,
         label=source.stem,
         counting=Counting(prefill_token="outside", last_step="whole"),
-        aggregates=[aggregate],
+        aggregates=[_summed(good)],
         engine=engine,
         target=models.pop() if len(models) == 1 else None,
         unknown=["rows per prompt", "prompts", "drafter", "time"],
@@ -104,20 +114,38 @@ def _snapshots(source: Source) -> tuple[list[Snapshot], str, list[Problem]]:
     return snapshots, engine, problems
 
 
-def _summed(after: Snapshot, before: Snapshot) -> tuple[dict[str, int], dict[int, int]]:
-    """Counts by name, and accepted tokens by position. Raises RowError for a count that fell."""
-    totals: dict[str, int] = {}
-    positions: dict[int, int] = {}
+def _aggregate(after: Snapshot, before: Snapshot) -> tuple[Aggregate, list[str]]:
+    """One engine between two snapshots, with notes. Raises RowError for counts that fell, lack or contradict."""
+    totals: Counter[str] = Counter()
+    positions: Counter[int] = Counter()
     for series in after:
         name, labels = series
         count = int(after[series] - before.get(series, 0.0))
         if count < 0:
             raise RowError(f"{name} fell from {before[series]:g} to {after[series]:g}: the server was started anew")
         if name != "accepted_tokens_per_pos":
-            totals[name] = totals.get(name, 0) + count
+            totals[name] += count
             continue
         position = dict(labels).get("position", "")
         if not re.fullmatch(r"[0-9]{1,4}", position):
             raise RowError(f"accepted tokens at position {position[:20]!r}")
-        positions[int(position)] = positions.get(int(position), 0) + count
-    return totals, positions
+        positions[int(position)] += count
+    if missing := [name for name in ("drafts", "accepted_tokens") if name not in totals]:
+        raise RowError(f"no counter {', '.join(missing)}")
+    accepted_at = [positions[i] for i in range(max(positions) + 1)] if positions else None
+    return counted(ALL, totals["drafts"], totals["accepted_tokens"], totals.get("draft_tokens"), accepted_at)
+
+
+def _summed(engines: list[Aggregate]) -> Aggregate:
+    """All engines; what one that drafted does not tell, their sum does not tell either."""
+    busy = [engine for engine in engines if engine.drafts] or engines[:1]
+    draft_tokens = [engine.draft_tokens for engine in busy]
+    at = [engine.accepted_at for engine in busy]
+    aggregate, _ = counted(
+        ALL,
+        sum(engine.drafts or 0 for engine in busy),
+        sum(engine.accepted or 0 for engine in busy),
+        sum(n for n in draft_tokens if n is not None) if None not in draft_tokens else None,
+        [sum(column) for column in zip_longest(*(a for a in at if a), fillvalue=0)] if None not in at else None,
+    )
+    return aggregate

@@ -99,6 +99,25 @@ def test_counters_are_summed_over_engines_and_less_those_before(tmp_path: Path) 
     assert runs(both)[0].aggregates == [total]
 
 
+def test_an_engine_whose_counters_contradict_each_other_is_left_out(tmp_path: Path) -> None:
+    text = logs.prometheus(20, [12, 6, 2], engines=3)
+    wrong = text.replace(
+        'engine="1",model_name="toy",position="0"} 12.0', 'engine="1",model_name="toy",position="0"} 25.0'
+    )
+    _, found = read_file(logs.write(tmp_path, "m", wrong))
+    (total,) = found.runs[0].aggregates
+    assert (total.drafts, total.accepted, total.accepted_at) == (40, 40, [24, 12, 4])
+    assert [str(p) for p in found.problems] == ["engine 1 left out: 25 drafts accepted position 0, but there were 20"]
+
+
+def test_engines_of_which_one_tells_no_positions_sum_without_them(tmp_path: Path) -> None:
+    text = logs.prometheus(20, [12, 6, 2], engines=2)
+    kept = [line for line in text.splitlines() if not ("per_pos" in line and 'engine="1"' in line)]
+    (run,) = runs(logs.write(tmp_path, "m", "\n".join(kept)))
+    (total,) = run.aggregates
+    assert (total.drafts, total.accepted, total.draft_tokens, total.accepted_at) == (40, 40, 120, None)
+
+
 def test_counters_that_fall_are_refused(tmp_path: Path) -> None:
     low, high = logs.prometheus(5, [5, 0, 0]), logs.prometheus(20, [12, 6, 2])
     with pytest.raises(DataError, match="started anew"):
