@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scratch", type=Path, default=Path("build/benchmark-drafter"))
     args = parser.parse_args(argv)
     folder = Path(resolve(args.run))
-    target = Target.load(common_target([folder]))
+    target = common_target([folder], "cpu")
     drafter = load_drafter(weights_of(folder, read_manifest(str(folder))) / FINAL)
     args.scratch.mkdir(parents=True, exist_ok=True)
     seen, unseen = (encoded(target, split, max(args.prompts, args.speed_prompts)) for split in ("seen", "unseen"))

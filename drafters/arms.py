@@ -34,10 +34,10 @@ class Arm(Protocol):
 
 
 class BlockArm:
-    """A block-diffusion drafter with its target's embedding and head."""
+    """A block-diffusion drafter with its target's embedding and head, run in the target's type."""
 
     def __init__(self, drafter: Drafter, target: Target, device: str = "cpu"):
-        self.drafter = drafter.to(device).eval()
+        self.drafter = drafter.to(device).cast(target.dtype).eval()
         config = drafter.config
         self.layer_ids, self.block_size = config.target_layer_ids, config.block_size
         self.vocabulary = None if config.draft_vocab is None else frozenset(config.draft_vocab)
@@ -48,7 +48,7 @@ class BlockArm:
     def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
         """See :class:`Arm`; one forward pass over the whole batch."""
         lengths = torch.tensor([len(f) for f in features])
-        padded = torch.nn.utils.rnn.pad_sequence([f.float() for f in features], batch_first=True)
+        padded = torch.nn.utils.rnn.pad_sequence([f.to(self.drafter.dtype) for f in features], batch_first=True)
         ids = torch.full((len(anchors), 1, self.block_size), self.drafter.config.mask_token_id)
         ids[:, 0, 0] = torch.tensor(anchors)
         embeddings = self.head.embed(ids).to(self.device)

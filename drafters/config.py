@@ -138,9 +138,15 @@ class LossSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """Prompts that the target answers, and how its answers and hidden states are kept."""
+    """Prompts that the target answers, and how its answers and hidden states are kept.
+
+    ``features``: ``stored`` keeps hidden states on disk, so that the target runs once for all arms and epochs;
+    ``online`` keeps answers alone, and the target reads them again in every training step. Stored ones take
+    2 bytes x layers x hidden size a token: right for a small target, out of reach for millions of examples.
+    """
 
     prompts: PromptList = Field(min_length=1)
+    features: Literal["stored", "online"] = "stored"
     max_new_tokens: int = Field(default=1024, ge=2)
     max_length: int = 3072
     batch_size: int = 32
@@ -192,6 +198,7 @@ class RunConfig(Settings):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # also the folder under runs/
     label: str | None = None
     target: str
+    target_dtype: Literal["float32", "bfloat16"] = "float32"  # in which the target, and its drafter with it, is run
     drafter: DrafterChoice
     loss: LossSettings = LossSettings()
     corpus: CorpusSettings

@@ -1,8 +1,9 @@
-"""Building a corpus: the target answers the training prompts, and its hidden states are kept.
+"""Building a corpus: the target answers the training prompts, and its hidden states may be kept.
 
 Greedy answers in batches, features captured in the same passes, one shard a batch. One corpus serves every
-arm that reads the same layers. The composition of a batch changes the last bits of its features, so batches
-follow from the prompts and their order alone, and a build that was killed goes on to the same bytes.
+arm that reads the same layers, or, without stored features, every arm. The composition of a batch changes the
+last bits of its features, so batches follow from the prompts and their order alone, and a build that was
+killed goes on to the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +53,8 @@ def build_corpus(
 ) -> Corpus:
     """The corpus of these prompts: found if it was built before, else built, or gone on with.
 
+    ``layer_ids``: of the hidden states to store, in ``dtype``; with none the corpus holds tokens alone.
+
     The target answers the first turn of each prompt, with up to ``max_new_tokens`` and to ``max_length`` in all;
     with ``given_answers`` the answers in the data are taken instead, all turns of them. Left out, and named in
     the index: prompts too long to be answered, and answers of fewer than two tokens, which hold no anchor.
@@ -72,7 +75,7 @@ def build_corpus(
         "max_new_tokens": None if given_answers else max_new_tokens,
         "max_length": max_length,
         "batch_size": batch_size,
-        "dtype": dtype,
+        "dtype": dtype if layer_ids else None,
     }
     folder = Path(folder) if folder else cache_folder() / "corpora" / settings_hash(settings)[:32]
     with locked(folder):
@@ -158,7 +161,7 @@ class _Answering:
         for example in self._read(batch) if batch[0].supervised else self._answer(batch):
             if not _holds_anchor(example.supervised.tolist()):
                 left_out.append((example.example_id, "answer of fewer than two tokens"))
-            elif not example.features.isfinite().all():
+            elif example.features is not None and not example.features.isfinite().all():
                 cure = "; use bfloat16 for the features" if self.dtype == torch.float16 else ""
                 raise DataError(
                     f"corpus: prompt {example.example_id}: a hidden state of the target is too large for "
@@ -172,15 +175,15 @@ class _Answering:
         output = self.target.greedy(
             [chat.tokens for chat in batch], self.max_new_tokens, layer_ids=self.layer_ids, feature_dtype=self.dtype
         )
-        assert output.features is not None
-        return [
-            self._example(
-                chat.prompt, chat.tokens + answer, [False] * len(chat.tokens) + [True] * len(answer), features
-            )
-            for chat, answer, features in zip(batch, output.tokens, output.features, strict=True)
-        ]
+        examples = []
+        for chat, answer, features in zip(batch, output.tokens, output.features or repeat(None), strict=False):
+            supervised = [False] * len(chat.tokens) + [True] * len(answer)
+            examples.append(self._example(chat.prompt, chat.tokens + answer, supervised, features))
+        return examples
 
     def _read(self, batch: Sequence[_Chat]) -> list[CorpusExample]:
+        if not self.layer_ids:
+            return [self._example(chat.prompt, chat.tokens, chat.supervised or [], None) for chat in batch]
         width = max(len(chat.tokens) for chat in batch)
         # padding on the right comes after everything that causal attention lets a token see: no mask is needed
         ids = torch.tensor([chat.tokens + [self.target.pad_id] * (width - len(chat.tokens)) for chat in batch])
@@ -192,7 +195,7 @@ class _Answering:
         ]
 
     def _example(
-        self, prompt: Prompt, tokens: list[int], supervised: list[bool], features: torch.Tensor
+        self, prompt: Prompt, tokens: list[int], supervised: list[bool], features: torch.Tensor | None
     ) -> CorpusExample:
         length = min(len(tokens), self.max_length)
         return CorpusExample(
@@ -202,7 +205,7 @@ class _Answering:
             tokens=torch.tensor(tokens[:length]),
             prompt_length=supervised.index(True),
             supervised=torch.tensor(supervised[:length]),
-            features=features[: length - 1],
+            features=None if features is None else features[: length - 1],
         )
 
 

@@ -44,7 +44,7 @@ class CorpusExample:
     tokens: Tensor  # int64 [n], the prompt first
     prompt_length: int  # the first supervised position
     supervised: Tensor  # bool [n], the answer's tokens (of a chat with given answers: all spans of answers)
-    features: Tensor  # 16 bit [n - 1, T, H]: nothing ever looks at the last token's
+    features: Tensor | None  # 16 bit [n - 1, T, H]: nothing ever looks at the last token's; None: not stored
 
 
 def write_shard(path: Path, examples: Sequence[CorpusExample], left_out: Sequence[tuple[str, str]]) -> None:
@@ -58,8 +58,9 @@ def write_shard(path: Path, examples: Sequence[CorpusExample], left_out: Sequenc
         tensors = {
             "tokens": torch.cat([example.tokens for example in examples]).to(torch.int32),
             "supervised": torch.cat([example.supervised for example in examples]),
-            "features": torch.cat([example.features for example in examples]),
         }
+        if stored := [example.features for example in examples if example.features is not None]:
+            tensors["features"] = torch.cat(stored)
     header = json.dumps({"examples": described, "left_out": list(left_out)}, ensure_ascii=False)
     temporary = path.with_name(f".{path.name}.tmp")
     save_file(tensors, temporary, metadata={_HEADER: header})
@@ -135,7 +136,7 @@ class Corpus:
             tokens=shard.get_slice("tokens")[first:last].long(),
             prompt_length=place["prompt_length"],
             supervised=shard.get_slice("supervised")[first:last],
-            features=shard.get_slice("features")[row : row + place["length"] - 1],
+            features=shard.get_slice("features")[row : row + place["length"] - 1] if self.layer_ids else None,
         )
 
     @property
@@ -145,7 +146,7 @@ class Corpus:
 
     @property
     def layer_ids(self) -> tuple[int, ...]:
-        """The target layers of the features, in their order."""
+        """The target layers of the stored features, in their order; none if features are not stored."""
         return tuple(self.index["settings"]["layer_ids"])
 
     @property

@@ -96,7 +96,8 @@ def decode(
     ``block_size``: at most the size that the drafter was trained for (default). ``keys``: what the random
     draws of each sequence are keyed by (default: its place); a sequence's draws do not depend on its batch.
     ``stop_ids``: default the target's. ``on_tokens(index, step, tokens)`` hears of every new run of tokens, the
-    prefill's (step None) first. Raises ValueError for empty prompts or a block size that cannot be.
+    prefill's (step None) first. Raises ValueError for empty prompts, a block size that cannot be, or a drafter of
+    another type than the target's.
     """
     loop = _Loop(target, drafter, prompts, max_new_tokens, block_size, sampling or Sampling(), keys)
     loop.stop_ids = target.stop_ids if stop_ids is None else stop_ids
@@ -130,6 +131,8 @@ class _Loop:
         self.block_size = trained if block_size is None else block_size
         if not 1 <= self.block_size <= trained:
             raise ValueError(f"block size {block_size} is not within 1..{trained}, the size trained for")
+        if drafter is not None and drafter.dtype != target.dtype:
+            raise ValueError(f"a drafter in {drafter.dtype} for a target in {target.dtype}: cast it")
         refuse_sliding_windows(target)
         self.target, self.drafter, self.sampling = target, drafter, sampling
         self.prompts, self.room = prompts, max_new_tokens

@@ -66,7 +66,7 @@ def evaluate(
     Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
     """
     folders = [Path(resolve(reference)) for reference in references]
-    target = Target.load(common_target(folders), device=device)
+    target = common_target(folders, device)
     arms = [load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
     settings: dict[str, Any] = {
@@ -137,17 +137,19 @@ def _batches(target: Target, prompts: Sequence[Prompt], size: int) -> list[list[
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-def common_target(folders: Sequence[Path]) -> str:
-    """Reference of the one target that these runs were trained for. Raises DataError if there are several."""
-    references: dict[str, str] = {}
+def common_target(folders: Sequence[Path], device: str) -> Target:
+    """The one target that these runs were trained for. Raises DataError if there are several."""
+    settings: dict[str, dict[str, Any]] = {}
     for folder in folders:
         manifest = Run.open(folder, allow_incomplete=True).manifest
         if manifest.target is None or manifest.target.sha256 is None or manifest.training is None:
             raise DataError(f"{folder}: its manifest names no target; train it with drafters.train")
-        references[manifest.target.sha256] = manifest.training.settings["target"]
-    if len(references) > 1:
-        raise DataError(f"these runs have different targets ({', '.join(references.values())}); evaluate them apart")
-    return next(iter(references.values()))
+        settings[manifest.target.sha256] = manifest.training.settings
+    if len(settings) > 1:
+        names = ", ".join(f"{s['target']} in {s.get('target_dtype', 'float32')}" for s in settings.values())
+        raise DataError(f"these runs have different targets ({names}); evaluate them apart")
+    (trained,) = settings.values()
+    return Target.load(trained["target"], dtype=trained.get("target_dtype", "float32"), device=device)
 
 
 def load_arm(folder: Path, target: Target, device: str) -> Arm:

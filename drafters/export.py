@@ -111,11 +111,11 @@ def _checkpoint(reference: str) -> tuple[Path, Any]:
 
 def _find_target(reference: str | None, manifest: Any) -> tuple[Target, str]:
     """The target and how it was found. Raises UsageError if nothing names it, DataError if it is another one."""
-    trained = manifest.training.settings.get("target") if manifest and manifest.training else None
-    reference = reference or trained
+    trained = manifest.training.settings if manifest and manifest.training else {}
+    reference = reference or trained.get("target")
     if reference is None:
         raise UsageError("this export holds parts of the target; name it with --target")
-    target = Target.load(reference)
+    target = Target.load(reference, dtype=trained.get("target_dtype", "float32"))
     known = manifest.target.sha256 if manifest and manifest.target else None
     if known is not None and target.info().sha256 != known:
         raise DataError(f"target '{reference}' is not the one that this run was trained for: its weights differ")

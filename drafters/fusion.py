@@ -109,7 +109,7 @@ class ConcatFusion(Fusion):
             gate = torch.ones_like(feature_norm)
         gated = features * gate.to(features.dtype)[..., None]
         # W_c^(l) applied to the l-th slice: [H, T, H] against [..., T, H]
-        weight = self.fc.weight.unflatten(1, (features.shape[-2], -1))
+        weight = self.fc.weight.float().unflatten(1, (features.shape[-2], -1))
         parts = torch.einsum("otd,...td->...to", weight, gated).float()
         total = parts.sum(-2, keepdim=True)
         return Contributions(

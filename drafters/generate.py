@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default=default_device())
     args = parser.parse_args(argv)
     folder = Path(resolve(args.run))
-    target = Target.load(common_target([folder]), device=args.device)
+    target = common_target([folder], args.device)
     arm = load_arm(folder, target, args.device)
     if not isinstance(arm, BlockArm):
         raise DataError(f"{folder}: the next-token baseline has no decoder; choose a trained drafter")

@@ -10,12 +10,15 @@ from drafters.target import Target
 
 
 class Head:
-    """The frozen embedding and output head, restricted to the draft vocabulary where there is one."""
+    """The frozen embedding and output head, restricted to the draft vocabulary where there is one.
 
-    def __init__(self, target: Target, config: DrafterConfig):
+    ``dtype``: of the output head (default: the target's).
+    """
+
+    def __init__(self, target: Target, config: DrafterConfig, dtype: torch.dtype | None = None):
         self.embed = target.embed
         vocab = config.draft_vocab
-        weight = target.head_weight
+        weight = target.head_weight.to(dtype or target.dtype)
         self.ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
         self.weight = weight if vocab is None else weight[self.ids.to(weight.device)].clone()
         self._row = torch.full((config.vocab_size,), IGNORED)

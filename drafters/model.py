@@ -54,7 +54,7 @@ class Context:
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotary position embedding in the half-split convention; cos and sin broadcast to x [..., head dim]."""
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
 
 
 def block_attention(
@@ -210,6 +210,18 @@ class Drafter(nn.Module):
             if drawn:
                 with torch.no_grad():
                     parameter.normal_(0.0, 0.02, generator=torch_generator(seed, "init", name))
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.norm.weight.dtype
+
+    def cast(self, dtype: torch.dtype) -> Drafter:
+        """Give the weights this type; the rotary embedding's frequencies, which bfloat16 would spoil, keep theirs."""
+        for parameter in self.parameters():
+            if parameter.dtype != dtype:
+                parameter.data = parameter.data.to(dtype)
         return self
 
     def rotary(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -104,12 +104,13 @@ class Target:
         cls,
         reference: str,
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: str = "float32",
         device: torch.device | str = "cpu",
         report: Callable[[str], None] = lambda line: None,
     ) -> Target:
         """Load ``smollm2``, a model folder, or a hub id; weights from safetensors, no code from the model.
 
+        ``dtype``: ``float32`` or ``bfloat16``.
         ``report`` takes a line per slow step (the one-time fetch and conversion of ``smollm2``). Raises
         DataError if there is no such model, or it cannot serve as a target.
         """
@@ -121,14 +122,16 @@ class Target:
         if reference == smollm2.NAME:
             folder, sha256 = smollm2.prepare(report)
             source, note = str(folder), smollm2.NOTE
-            if dtype != torch.float32:
+            if dtype != "float32":
                 sha256 = None  # other values; computed when asked for
         elif Path(reference).is_dir():
             id = Path(reference).resolve().name  # a manifest names no machine's paths
         try:
             with no_progress_bars():
                 tokenizer = AutoTokenizer.from_pretrained(source)
-                model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    source, dtype=getattr(torch, dtype), use_safetensors=True
+                )
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise DataError(
@@ -153,12 +156,12 @@ class Target:
         )
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Frozen input embedding of token ids [...]: [..., H].
+        """Frozen input embedding of token ids [...], wherever they are: [..., H] on the target's device.
 
         As the model's embedding module gives it: with the scale that Gemma models keep inside that module;
         without multipliers or position embeddings that a model adds later.
         """
-        return self._embedding(ids)
+        return self._embedding(ids.to(self.device))
 
     @property
     def head_weight(self) -> Tensor:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from analysis import manifest as records
 from analysis.addresses import MANIFEST, find_runs_folder
@@ -26,13 +27,15 @@ from drafters import fusion_table
 from drafters.checkpoint import save_drafter, weights_sha256
 from drafters.config import RunConfig, ValidationSettings, complete, load_config
 from drafters.controls import save_mean_gate
-from drafters.corpus import Corpus, build_corpus
+from drafters.corpus import Corpus, CorpusExample, build_corpus
 from drafters.progress import progress
 from drafters.prompts import Prompt, load_prompts, prompt_set_hash, remove_overlap
 from drafters.provenance import environment
 from drafters.target import Target, default_layer_ids
 from drafters.trainer import Trainer, native_precision
 
+#: Of a corpus without stored features, for the mean gate that the frozen control takes.
+MEAN_GATE_EXAMPLES = 4096
 FINAL = "final"  # checkpoints/final: config.json and model.safetensors of the finished drafter
 TRAINING_PROMPTS = "training_prompts.json"  # beside it: what an evaluation must not ask again
 
@@ -59,7 +62,7 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
             )
         return f"{folder}: complete already, {manifest.training.steps} steps; nothing to do"
 
-    target = Target.load(config.target, device=device)
+    target = Target.load(config.target, dtype=config.target_dtype, device=device)
     manifest.target, manifest.environment = target.info(), environment(device)
     prompts = load_prompts(config.corpus.prompts)
     corpus = arm_corpus(config, target, prompts, "corpus")
@@ -108,6 +111,8 @@ def arm_corpus(
     layers = config.drafter.target_layers
     layer_ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
     settings = config.corpus
+    if settings.features == "online":
+        layer_ids = ()
     with progress(f"{what} of {config.name}", len(prompts)) as tick:
         return build_corpus(
             target,
@@ -144,8 +149,7 @@ def _validation_corpora(
 def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
     digest = settings_hash(settings)
     if (folder / MANIFEST).exists():
-        training = read_manifest(str(folder)).training
-        if training is None or training.settings_sha256 != digest:
+        if not _same_settings(read_manifest(str(folder)), config):
             raise DataError(f"{folder}: holds a run with other settings; choose another name, or --run another folder")
         return RunWriter.resume(folder)
     manifest = Manifest(
@@ -159,6 +163,14 @@ def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
     writer = RunWriter(folder, manifest)
     writer.save()
     return writer
+
+
+def _same_settings(manifest: Manifest, config: RunConfig) -> bool:
+    """Whether a run has these settings. A field that came later than the run had its default then."""
+    try:
+        return manifest.training is not None and RunConfig.model_validate(manifest.training.settings) == config
+    except ValidationError:
+        return False
 
 
 def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora: dict[str, Corpus]) -> None:
@@ -190,14 +202,14 @@ def _resume(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
 def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
     writer.append("history", trainer.history)
     corpus, drafter = trainer.corpus, trainer.drafter
-    sample = (corpus[i].features for i in range(min(fusion_table.EXAMPLES, len(corpus))))
+    sample = trainer.reader.each(corpus[i] for i in range(min(fusion_table.EXAMPLES, len(corpus))))
     if rows := fusion_table.fusion_rows(drafter.fusion, drafter.config.target_layer_ids, sample):
         writer.append("fusion", rows)
     final, temporary = checkpoints / FINAL, checkpoints / f".{FINAL}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_drafter(drafter, temporary)
-    save_mean_gate(drafter.fusion, (corpus[i].features for i in range(len(corpus))), temporary)
+    save_mean_gate(drafter.fusion, trainer.reader.each(_for_mean_gate(corpus)), temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     manifest = writer.manifest
@@ -208,6 +220,12 @@ def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
     writer.commit()
     for old in _step_folders(checkpoints):
         shutil.rmtree(old)
+
+
+def _for_mean_gate(corpus: Corpus) -> Iterator[CorpusExample]:
+    """All examples; where the target has to read each again, some of them, spread over the corpus."""
+    count = len(corpus) if corpus.layer_ids else min(len(corpus), MEAN_GATE_EXAMPLES)
+    return (corpus[i * len(corpus) // count] for i in range(count))
 
 
 def remember_prompts(checkpoints: Path, prompts: Sequence[Prompt]) -> None:

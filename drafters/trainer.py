@@ -20,6 +20,7 @@ from drafters.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.checkpoint import load_drafter, load_training_state, save_training_state
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus import Corpus, CorpusExample
+from drafters.features import FeatureReader
 from drafters.head import Head
 from drafters.keyed import permutation
 from drafters.losses import BlockLoss, Weights, block_loss, step_weights
@@ -60,7 +61,11 @@ class Batch:
 
 
 def collate(
-    examples: Sequence[CorpusExample], anchors: Sequence[np.ndarray], config: DrafterConfig, head: Head
+    examples: Sequence[CorpusExample],
+    anchors: Sequence[np.ndarray],
+    config: DrafterConfig,
+    head: Head,
+    reader: FeatureReader,
 ) -> Batch:
     """Pad a batch of examples to its longest; padding lies after every anchor and is never seen."""
     blocks = make_blocks(
@@ -72,11 +77,7 @@ def collate(
     )
     # no block looks further than the last anchor of its sequence
     needed = [int(a.max()) if len(a) else 0 for a in anchors]
-    shape = (len(examples), max(1, *needed), *examples[0].features.shape[1:])
-    features = torch.zeros(shape, dtype=torch.float32)
-    for row, (example, length) in enumerate(zip(examples, needed, strict=True)):
-        features[row, :length] = example.features[:length]
-    return Batch(list(examples), features, blocks, head.rows(blocks.labels))
+    return Batch(list(examples), reader.padded(examples, needed), blocks, head.rows(blocks.labels))
 
 
 class Trainer:
@@ -101,7 +102,8 @@ class Trainer:
         if settings.init_from:
             warm_start(self.drafter, load_drafter(settings.init_from))
         self.drafter.to(self.device)
-        self.head = Head(target, drafter_config)
+        self.head = Head(target, drafter_config, None if self.mixed else torch.float32)
+        self.reader = FeatureReader(target, drafter_config.target_layer_ids)
         self.optimizer = torch.optim.AdamW(
             self.drafter.parameters(),
             lr=settings.lr,
@@ -169,7 +171,7 @@ class Trainer:
         for start in range(0, len(corpus), batch):
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
-            collated = collate(examples, places, self.drafter.config, self.head)
+            collated = collate(examples, places, self.drafter.config, self.head, self.reader)
             loss = self._forward(collated, lambda ce, supervised: torch.ones_like(ce))  # only agreements count here
             accepted += int(loss.accepted)
             blocks += int(loss.blocks)
@@ -203,7 +205,7 @@ class Trainer:
                 )
                 for (epoch, _), example in zip(places, examples, strict=True)
             ]
-            batch = collate(examples, anchors, self.drafter.config, self.head)
+            batch = collate(examples, anchors, self.drafter.config, self.head, self.reader)
             for example, chosen, labels in zip(examples, anchors, batch.blocks.labels.numpy(), strict=True):
                 self.hash.update(example.example_id, chosen, labels[: len(chosen)])
             yield batch
@@ -222,7 +224,8 @@ class Trainer:
     def _forward(self, batch: Batch, weights: Weights) -> BlockLoss:
         device = self.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.mixed):
-            embeddings = self.head.embed(batch.blocks.ids).to(device)
+            # fp32, so that the residual stream is, whatever the target's type
+            embeddings = self.head.embed(batch.blocks.ids).to(device, torch.float32)
             hidden = self.drafter.draft_hidden(batch.features.to(device), embeddings, batch.blocks.anchors.to(device))[
                 :, :, 1:
             ]

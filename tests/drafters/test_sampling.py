@@ -56,6 +56,7 @@ class ScriptedDrafter:
     """A drafter that gives the same logits [V] at every slot, whatever it sees."""
 
     def __init__(self, target, logits):
+        self.dtype = target.dtype
         self.config = SimpleNamespace(
             block_size=4,
             num_layers=1,

@@ -7,7 +7,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import torch
 
 from analysis.errors import DataError
 from drafters import smollm2
@@ -139,5 +138,5 @@ class TestConverted:
         assert "1" in answers[1] and "2" in answers[1]
 
     def test_other_dtype_is_another_target(self, target: Target) -> None:
-        rounded = Target.load("smollm2", dtype=torch.bfloat16).info()
+        rounded = Target.load("smollm2", dtype="bfloat16").info()
         assert rounded.sha256 not in (None, target.info().sha256)

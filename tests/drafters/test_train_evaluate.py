@@ -75,6 +75,20 @@ def test_other_settings_under_the_name_are_refused(workplace, capsys):
     assert "other settings" in error.splitlines()[-1]
 
 
+def test_a_run_from_before_a_setting_existed_has_its_default(workplace, capsys):
+    assert run(train, "arm.yaml") == 0
+    path = workplace / "runs/arm/run.json"
+    data = json.loads(path.read_text())
+    for section, name in (("training", "precision"), ("corpus", "features")):
+        del data["training"]["settings"][section][name]
+    path.write_text(json.dumps(data))
+    assert run(train, "arm.yaml") == 0
+    assert run(train, "arm.yaml", "--set", "corpus.features=online") == 65
+    data["training"]["settings"]["of_later"] = 1
+    path.write_text(json.dumps(data))
+    assert run(train, "arm.yaml") == 65
+
+
 @pytest.mark.parametrize("stop_after", [3, 4, 7, 11])
 def test_a_stopped_training_ends_bit_equal(workplace, monkeypatch, stop_after):
     assert run(train, "arm.yaml", "--run", "runs/whole") == 0
