@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -171,8 +172,9 @@ def _fields(columns: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str
 
 def _rows(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Row]:
     """Rows with our field names."""
+    fields_of = lru_cache(256)(lambda columns: list(_fields(columns, mapping).items()))  # most rows have the same
     for row in _table_rows(source, problems):
-        yield Row(row.line, {name: row.value[column] for column, name in _fields(row.value, mapping).items()})
+        yield Row(row.line, {name: row.value[column] for column, name in fields_of(tuple(row.value))})
 
 
 def _table_rows(source: Source, problems: list[Problem]) -> Iterator[Row]:

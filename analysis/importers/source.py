@@ -239,7 +239,7 @@ def parse(text: str) -> Any:
     """A JSON value. Raises ValueError for what is none, for one nested too deeply, and for a repeated key, whose
     value would depend on the reader."""
     try:
-        value = json.loads(text, object_pairs_hook=_object)
+        value = _DECODER.decode(text)
         return _encodable(value) if "\\ud" in text or "\\uD" in text else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
@@ -251,6 +251,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"key '{next(n for n in names if names.count(n) > 1)}' is given twice")
     return value
+
+
+#: Made once: json.loads would make one for every line.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _encodable(value: Any) -> Any:

@@ -53,9 +53,21 @@ class Steps:
 def of_rows(rows: Sequence[Row]) -> Steps:
     """The rows as columns; a field that a row lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row.value)
-    codes = np.arange(len(rows))
-    columns = {name: Column(codes, [row.value.get(name) for row in rows]) for name in names}
+    columns = {name: _encoded([row.value.get(name) for row in rows], name in JUDGED) for name in names}
     return Steps(np.array([row.line for row in rows], np.int64), columns)
+
+
+def _encoded(values: list[Any], few: bool) -> Column:
+    """The values as a column; where ``few`` of them are distinct, each once."""
+    if few:
+        places: dict[Any, int] = {}
+        try:  # with their class, since True, 1 and 1.0 are equal
+            codes = [places.setdefault((value.__class__, value), len(places)) for value in values]
+        except TypeError:  # lists and objects, which are nowhere right
+            pass
+        else:
+            return Column(np.array(codes), [value for _, value in places])
+    return Column(np.arange(len(values)), values)
 
 
 def key_of(row: Row) -> Key:
