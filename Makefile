@@ -8,7 +8,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 
 .DEFAULT_GOAL := help
-.PHONY: help report study test test-slow lint notebook
+.PHONY: help report study seeds test test-slow lint notebook
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,6 +20,9 @@ study: $(VENV)/.train ## train and evaluate the arms of the study from nothing, 
 	@test -n "$(CC_FOUND)" || { echo "make study: no C compiler found; install one (Debian: apt-get install gcc): the prompt generator builds from source"; exit 1; }
 	$(PIP) -e ".[train,prompts]"
 	$(PY) -m drafters.study drafters/recipes/study.yaml
+
+seeds: study ## train the main arms of the study with four more seeds each, and compare them over all
+	$(PY) -m drafters.study drafters/recipes/study-seeds.yaml
 
 test: $(VENV)/.test ## run the tests
 	$(PY) -m pytest -n 2 --dist loadfile

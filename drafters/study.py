@@ -1,6 +1,6 @@
 """The study, from nothing: ``python -m drafters.study STUDY.yaml``.
 
-Trains every arm on one corpus, counts the baseline, evaluates all of them together on held-out prompts, times
+Trains every arm on one corpus, some with several seeds, counts the baseline, evaluates all of them together on held-out prompts, times
 some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes
 on after a stop. Runs of the study that hold logs alone, as those that ship do, are first moved to ``runs/.set-aside/``.
 """
@@ -16,7 +16,7 @@ from analysis.errors import DataError, Parser, run_command
 from analysis.report import main as write_reports
 from analysis.runlog import read_manifest
 from drafters.baseline import make_next_token_run
-from drafters.config import PromptList, Settings, load_config, parse, read_yaml
+from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config, parse, read_yaml
 from drafters.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluate import evaluate
 from drafters.generation import GenerateSettings
@@ -41,10 +41,11 @@ class StudySpeed(Settings):
 
 
 class Study(Settings):
-    """A study file: arm configurations (beside it), the baseline's run name, runs whose gates are controlled for,
-    the evaluation of all of them, and of some the speed."""
+    """A study file: arm configurations (beside it), further seeds with which each of them is trained, the baseline's
+    run name, runs whose gates are controlled for, the evaluation of all of them, and of some the speed."""
 
     arms: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
     baseline: str | None = None
     gate_controls: tuple[str, ...] = ()
     evaluation: StudyEvaluation
@@ -77,10 +78,17 @@ def set_aside(folders: Sequence[Path]) -> list[str]:
     return lines
 
 
+def with_seed(config: RunConfig, seed: int) -> RunConfig:
+    """The arm ``NAME-seed<seed>``: other initial weights, other order of the data, other anchors."""
+    seeds = Seeds(init=seed, data=seed, anchors=seed)
+    return config.model_copy(update={"name": f"{config.name}-seed{seed}", "seeds": seeds})
+
+
 def run_study(path: Path, device: str) -> list[Path]:
     """Train and evaluate what ``path`` describes; returns the run folders."""
     study = parse(Study, read_yaml(path), str(path))
-    configs = [load_config(path.parent / arm) for arm in study.arms]
+    first = [load_config(path.parent / arm) for arm in study.arms]
+    configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]
     arms = [run_folder(config.name, None) for config in configs]
     baseline = [run_folder(study.baseline, None)] if study.baseline else []
     gated = [run_folder(name, None) for name in study.gate_controls]
