@@ -103,3 +103,26 @@ def test_a_run_that_the_study_does_not_make_is_named_before_any_training(tiny_st
     assert run_command(study.main, ["study.yaml"]) == 65
     assert "gatd is no run of this study; its runs are plain, gated" in capsys.readouterr().err
     assert not list((tiny_study / "runs").iterdir())
+
+
+def test_further_seeds_are_runs_of_their_own(tiny_study):
+    described = {"extends": "study.yaml", "seeds": [1], "baseline": None, "gate_controls": [], "speed": None}
+    (tiny_study / "seeds.yaml").write_text(yaml.safe_dump(described))
+    plan = {"comparisons": [{"a": ["plain", "plain-seed1"], "b": ["gated", "gated-seed1"], "protocol": "prefix"}]}
+    (tiny_study / "reports/plan.yaml").write_text(yaml.safe_dump(plan))
+    assert study.main(["seeds.yaml"]) == 0
+    runs = {path.name: Run.open(str(path)) for path in (tiny_study / "runs").iterdir()}
+    assert set(runs) == {"plain", "plain-seed1", "gated", "gated-seed1"}
+    drafters = {name: run.manifest.drafter for name, run in runs.items()}
+    assert {run.manifest.training.corpus_sha256 for run in runs.values()} == {
+        runs["plain"].manifest.training.corpus_sha256
+    }
+    # arms of one seed share initial weights and data, seeds of one arm share neither
+    for suffix in ("", "-seed1"):
+        one, other = runs[f"plain{suffix}"].manifest.training, runs[f"gated{suffix}"].manifest.training
+        assert one.data_hash == other.data_hash and one.seeds == other.seeds
+        assert drafters[f"plain{suffix}"].init_sha256 == drafters[f"gated{suffix}"].init_sha256
+    assert drafters["plain"].init_sha256 != drafters["plain-seed1"].init_sha256
+    assert runs["plain"].manifest.training.data_hash != runs["plain-seed1"].manifest.training.data_hash
+    report = (tiny_study / "reports/plain-x2-vs-gated-x2/report.md").read_text()
+    assert "over the 12 prompts that every run has" in report
