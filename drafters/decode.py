@@ -165,18 +165,16 @@ class _Loop:
         for row, prompt in enumerate(self.prompts):
             ids[row, : len(prompt)] = torch.tensor(prompt)
         self.cache.rows.begin(width)
-        ragged = int(lengths.min()) != width
+        # padding on the right comes after everything that causal attention lets a token see: no mask is needed
         output = self.target.forward(
             ids.to(self.device),
             layer_ids=self.layer_ids,
-            attention_mask=self.cache.rows.mask() if ragged else None,
             position_ids=self.cache.rows.positions,
             cache=self.cache,
-            logits="all" if ragged else 1,
+            logits=lengths[:, None] - 1,  # logits of all positions would be far more than anything else here
         )
         assert output.logits is not None
-        last = lengths - 1 if ragged else torch.zeros_like(lengths)
-        logits = output.logits[torch.arange(len(ids), device=self.device), last]
+        logits = output.logits[:, 0]
         if self.sampling.greedy:
             first = logits.argmax(-1).tolist()
         else:

@@ -179,14 +179,15 @@ class Target:
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         cache: Cache | None = None,
-        logits: int | Literal["all"] = 0,
+        logits: int | Tensor | Literal["all"] = 0,
     ) -> TargetOutput:
         """Run ``input_ids`` [batch, length] after what ``cache`` holds.
 
         layer_ids: 0-based; id l is what transformers calls ``hidden_states[l + 1]``.
         attention_mask: [batch, cached + length], 0 at padding; positions are then counted over the ones unless
             ``position_ids`` [batch, length] says otherwise.
-        logits: how many last positions to give logits for; 0 leaves the output head out.
+        logits: how many last positions to give logits for; 0 leaves the output head out. Or int64 [batch, kept]:
+            which positions, row by row.
 
         The model's own forward makes the logits, so its soft-capping or multipliers are in them.
         """
@@ -199,10 +200,10 @@ class Target:
             arguments["position_ids"] = position_ids
         arguments |= {"cache": cache, "use_cache": cache is not None, "return_dict": True}
         with captured_layers(self._layers, layer_ids) as captured:
-            if logits == 0:
+            if isinstance(logits, int) and logits == 0:
                 self.model.base_model(**arguments)
                 return TargetOutput(captured.features, None)
-            output = self.model(**arguments, logits_to_keep=0 if logits == "all" else logits)  # 0 is all, there
+            output = self.model(**arguments, logits_to_keep=0 if isinstance(logits, str) else logits)  # 0 is all, there
         return TargetOutput(captured.features, output.logits)
 
     def new_cache(self) -> DynamicCache:

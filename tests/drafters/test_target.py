@@ -105,6 +105,9 @@ class TestForward:
         last = target.forward(ids, logits=2)
         assert last.features is None and last.logits is not None
         torch.testing.assert_close(last.logits, own.logits[:, -2:])
+        chosen = target.forward(ids, logits=torch.tensor([[4], [7]])).logits
+        assert chosen is not None
+        torch.testing.assert_close(chosen, own.logits[[0, 1], [4, 7]][:, None])
 
     def test_embedding_is_what_enters_the_first_layer(self, target: Target) -> None:
         ids = torch.tensor(random_prompts([9]))
