@@ -53,8 +53,8 @@ class BlockArm:
         ids[:, 0, 0] = torch.tensor(anchors)
         embeddings = self.head.embed(ids).to(self.device)
         hidden = self.drafter.draft_hidden(padded.to(self.device), embeddings, lengths[:, None].to(self.device))
-        rows = (hidden[:, 0, 1:] @ self.head.weight.T).argmax(-1).cpu()
-        return self.head.ids[rows].numpy()
+        rows = (hidden[:, 0, 1:] @ self.head.weight.T).argmax(-1)
+        return self.head.ids[rows].cpu().numpy()
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:

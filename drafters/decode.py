@@ -231,7 +231,7 @@ class _Loop:
             torch.tensor(sizes, device=self.device)[:, None],
         )
         logits = hidden[:, 0, 1:] @ self.head.weight.T
-        vocabulary = self.head.ids.to(self.device)
+        vocabulary = self.head.ids
         if self.sampling.greedy or self.sampling.greedy_draft:
             block[:, 1:] = vocabulary[logits.argmax(-1)]
             return None
@@ -332,8 +332,8 @@ class _Loop:
         position = self.cache.rows.positions[row, slot]
         new = self.drafter.project_context(features[row, slot][None], position[None])
         for (keys, values), key, value in zip(self.context, new.keys, new.values, strict=True):
-            keys.put(key[0], row, position, len(self.rows))
-            values.put(value[0], row, position, len(self.rows))
+            keys.put(key[0], row, position, self.cache.rows)
+            values.put(value[0], row, position, self.cache.rows)
 
     def _drop_finished(self) -> None:
         going = [i for i, row in enumerate(self.rows) if row.finish_reason is None]

@@ -12,17 +12,19 @@ from drafters.target import Target
 class Head:
     """The frozen embedding and output head, restricted to the draft vocabulary where there is one.
 
-    ``dtype``: of the output head (default: the target's).
+    ``dtype``: of the output head (default: the target's). ``weight`` and ``ids``, the target ids of its rows, are on
+    the target's device; labels and single tokens are looked up on the CPU, where corpus and decoding loop have them.
     """
 
     def __init__(self, target: Target, config: DrafterConfig, dtype: torch.dtype | None = None):
         self.embed = target.embed
         vocab = config.draft_vocab
         weight = target.head_weight.to(dtype or target.dtype)
-        self.ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
-        self.weight = weight if vocab is None else weight[self.ids.to(weight.device)].clone()
+        ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
+        self.ids = ids.to(weight.device)
+        self.weight = weight if vocab is None else weight[self.ids].clone()
         self._row = torch.full((config.vocab_size,), IGNORED)
-        self._row[self.ids] = torch.arange(len(self.ids))
+        self._row[ids] = torch.arange(len(ids))
 
     def knows(self, token: int) -> bool:
         """Whether the drafter can propose this target id."""

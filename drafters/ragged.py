@@ -56,10 +56,10 @@ class Store:
             data[row, :, rows.positions] = new.transpose(1, 2)
         return data[:, :, : rows.used]
 
-    def put(self, new: torch.Tensor, row: torch.Tensor, position: torch.Tensor, batch: int) -> None:
-        """Put packed ``new`` [heads, m, d] at m places (``row``, ``position``) of a batch."""
+    def put(self, new: torch.Tensor, row: torch.Tensor, position: torch.Tensor, rows: Rows) -> None:
+        """Put packed ``new`` [heads, m, d] at m places (``row``, ``position``) of the pass under way."""
         heads, _, dim = new.shape
-        data = self._reserve(int(position.max()) + 1, (batch, heads, dim), new)
+        data = self._reserve(rows.used, (len(rows.lengths), heads, dim), new)
         data[row, :, position] = new.transpose(0, 1)
 
     def view(self, used: int) -> torch.Tensor:
