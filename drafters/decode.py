@@ -94,7 +94,8 @@ def decode(
     """Decode ``prompts`` (token ids) to at most ``max_new_tokens`` each.
 
     ``block_size``: at most the size that the drafter was trained for (default). ``keys``: what the random
-    draws of each sequence are keyed by (default: its place); a sequence's draws do not depend on its batch.
+    draws of each sequence are keyed by (default: its place); a sequence's draws do not depend on its batch, but on the
+    kind of device, where they are made.
     ``stop_ids``: default the target's. ``on_tokens(index, step, tokens)`` hears of every new run of tokens, the
     prefill's (step None) first. Raises ValueError for empty prompts, a block size that cannot be, or a drafter of
     another type than the target's.
@@ -140,7 +141,7 @@ class _Loop:
         self.head = Head(target, drafter.config) if drafter else None
         self.layer_ids = drafter.config.target_layer_ids if drafter else ()
         named = keys if keys is not None else range(len(prompts))
-        self.rows = [_Row(i, [], torch_generator("sampling", key)) for i, key in enumerate(named)]
+        self.rows = [_Row(i, [], torch_generator("sampling", key, device=self.device)) for i, key in enumerate(named)]
         self.done: list[_Row] = []
         self.cache = RaggedCache(target.num_layers, len(prompts), self.device)
         depth = drafter.config.num_layers if drafter else 0
@@ -178,7 +179,7 @@ class _Loop:
         if self.sampling.greedy:
             first = logits.argmax(-1).tolist()
         else:
-            p = self.sampling.probabilities(logits).cpu()
+            p = self.sampling.probabilities(logits)
             first = [draw(p[i], row.generator) for i, row in enumerate(self.rows)]
         self._project(output.features, lengths)
         self.cache.rows.lengths = lengths
@@ -239,8 +240,8 @@ class _Loop:
         for i, (row, size) in enumerate(zip(self.rows, sizes, strict=True)):
             block[i, 1:] = ids[i, 1:]  # slots past the row's own size draw nothing: its draws are its own
             if size > 1:
-                picks = torch.multinomial(narrow[i, : size - 1].cpu(), 1, generator=row.generator)[:, 0]
-                block[i, 1:size] = vocabulary[picks.to(self.device)]
+                picks = torch.multinomial(narrow[i, : size - 1], 1, generator=row.generator)[:, 0]
+                block[i, 1:size] = vocabulary[picks]
         q = narrow.new_zeros(*narrow.shape[:-1], self.target.vocab_size)
         return q.index_copy(-1, vocabulary, narrow)
 
@@ -256,14 +257,14 @@ class _Loop:
             agreed = ((block[:, 1:] == best[:, :-1]) & within).long().cumprod(-1).sum(-1)
             bonus = best.gather(1, agreed[:, None])[:, 0]
             return agreed.tolist(), bonus.tolist()
-        p = self.sampling.probabilities(logits).cpu()
+        p = self.sampling.probabilities(logits)
         results = []
         for i, (row, size) in enumerate(zip(self.rows, sizes, strict=True)):
-            draft = block[i, 1:size].cpu()
+            draft = block[i, 1:size]
             if q is None:
                 certain = torch.nn.functional.one_hot(draft, p.shape[-1]).to(p) if size > 1 else p[i, :0]
             else:
-                certain = q[i, : size - 1].cpu()
+                certain = q[i, : size - 1]
             results.append(accept_sampled(draft, certain, p[i, :size], row.generator))
         return [a for a, _ in results], [b for _, b in results]
 

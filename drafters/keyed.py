@@ -28,6 +28,7 @@ def permutation(count: int, *key: object) -> np.ndarray:
     return np.argsort(raw_words(count, *key), kind="stable")
 
 
-def torch_generator(*key: object) -> torch.Generator:
-    """A CPU generator for torch's own distributions, seeded by the key."""
-    return torch.Generator().manual_seed(_digest(key, 8) & (2**63 - 1))
+def torch_generator(*key: object, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for torch's own distributions on ``device``, seeded by the key; another kind of device has other
+    numbers for it."""
+    return torch.Generator(device).manual_seed(_digest(key, 8) & (2**63 - 1))

@@ -52,19 +52,20 @@ class Sampling:
 
 
 def draw(p: torch.Tensor, generator: torch.Generator) -> int:
-    """One token from a distribution [V] on the CPU."""
+    """One token from a distribution [V], on the generator's device."""
     return int(torch.multinomial(p, 1, generator=generator))
 
 
 def accept_sampled(
     draft: torch.Tensor, q: torch.Tensor, p: torch.Tensor, generator: torch.Generator
 ) -> tuple[int, int]:
-    """(accepted, bonus token) of one row. ``draft`` int64 [n-1], ``q`` [n-1, V], ``p`` [n, V].
+    """(accepted, bonus token) of one row. ``draft`` int64 [n-1], ``q`` [n-1, V], ``p`` [n, V], all on the generator's
+    device.
 
     The bonus comes from the residual at the first refusal, or from p after a block that was accepted whole.
     """
-    slots = torch.arange(len(draft))
-    kept = torch.rand(len(draft), generator=generator) * q[slots, draft] < p[slots, draft]
+    slots = torch.arange(len(draft), device=draft.device)
+    kept = torch.rand(len(draft), generator=generator, device=draft.device) * q[slots, draft] < p[slots, draft]
     accepted = int(kept.long().cumprod(0).sum())
     if accepted == len(draft):
         return accepted, draw(p[accepted], generator)

@@ -25,6 +25,15 @@ _CROSSING = {_aten._to_copy.default, _aten.copy_.default}
 _INDEXING = {_aten.index.Tensor, _aten.index_put_.default, _aten.index_put.default, _aten._index_put_impl_.default}
 
 
+class Generator(torch.Generator):
+    """A generator of either device, with the same numbers on both."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        made = super().__new__(cls)
+        made.kind = torch.device(device).type
+        return made
+
+
 class Elsewhere(torch.Tensor):
     """A tensor on the second device."""
 
@@ -69,8 +78,6 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if away and func not in _CROSSING:
         refuse_mixture(func, args, tensors)
     device = kwargs.get("device")
-    if away and any(isinstance(value, torch.Generator) for value in given):
-        raise RuntimeError(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
     if device is not None:
         away = torch.device(device).type in (CUDA.type, "meta")
         kwargs["device"] = torch.device("cpu")
@@ -117,6 +124,10 @@ class _Factories(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
         named = getattr(func, "__name__", "")
+        if isinstance(generator := kwargs.get("generator"), Generator):
+            kind = torch.device(device).type if device is not None else args[0].device.type
+            if kind != generator.kind:
+                raise RuntimeError(f"{func}: Expected a '{kind}' device type for generator, found '{generator.kind}'")
         if named == "tolist" and isinstance(args[0], Elsewhere):
             return args[0].values_here.tolist()
         if named == "to":
@@ -150,6 +161,7 @@ def second_device() -> Iterator[str]:
     try:
         with (
             mock.patch("torch.cuda.synchronize"),
+            mock.patch("torch.Generator", Generator),
             mock.patch("torch.cuda.get_device_name", return_value="second device"),
             _Factories(),
             _Dispatch(),

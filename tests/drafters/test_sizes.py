@@ -7,6 +7,7 @@ import torch
 
 from drafters.decode import decode
 from drafters.model import Drafter
+from drafters.sampling import Sampling
 from drafters.target import Target
 from tests import second_device
 from tests.drafters.configs import drafter_config
@@ -71,3 +72,18 @@ def test_decoding_waits_for_the_device_as_often_whatever_the_drafters_depth(targ
             found.append(crossings.waits / len(sequence.steps))
             assert len(sequence.steps) > 3 and crossings.elements < 2 * target.vocab_size  # its ids go there once
     assert found[0] == found[1] > 0
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, top_p=0.9), Sampling(1.0, greedy_draft=True)])
+def test_sampling_moves_tokens_and_no_distribution(target_folder, prompts, crossings, sampling):
+    settings = {"max_new_tokens": 8, "sampling": sampling}
+    here = Target.load(str(target_folder))
+    expected = decode(here, drafter_of(here), prompts[1:], **settings).sequences
+    with second_device.second_device() as device:
+        target = Target.load(str(target_folder), device=device)
+        drafter = drafter_of(target).to(device)
+        crossings.elements = 0
+        found = decode(target, drafter, prompts[1:], **settings).sequences
+    there = len(prompts[1:]) * max(LENGTHS[1:])  # the padded prompts
+    assert crossings.elements < there + 2 * target.vocab_size
+    assert found == expected
