@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import decimal
 import hashlib
+import re
+import string
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
@@ -16,6 +18,7 @@ from analysis.errors import DataError, UsageError
 from drafters.prompt_identity import Prompt, make_prompt
 
 GSM_SYMBOLIC = "gsm_symbolic"
+AIW = "aiw"
 HUMANEVAL = "humaneval"
 
 #: Generated families by kind: those of reasoning-gym whose questions are plain text, quick to make, and the same
@@ -62,7 +65,7 @@ def generate(
     of_template: Counter[str | None] = Counter()
     fruitless = 0
     for item, template_number in _stream(family, seed, split):
-        template = None if template_number is None else f"{GSM_SYMBOLIC}:{template_number}"
+        template = None if template_number is None else f"{family}:{template_number}"
         if per_template is None or of_template[template] < per_template:
             answer = item["answer"]
             prompt = make_prompt(
@@ -102,15 +105,23 @@ def _stream(family: str, seed: int, split: Split | None) -> Iterator[tuple[dict[
     base = int.from_bytes(hashlib.sha256(f"{family}:{seed}".encode()).digest()[:4]) >> 1
     while True:
         data = reasoning_gym.create_dataset(family, seed=base, size=_CHUNK)
-        templates = data.task_indices if family == GSM_SYMBOLIC else None
         for index in range(_CHUNK):
-            number = templates[index] if templates is not None else None
+            number = data.task_indices[index] if family == GSM_SYMBOLIC else None
             if split is None or number is None or (number in HELD_OUT_TEMPLATES) == (split == "unseen"):
                 # some generators set the precision of the shared decimal context
                 with decimal.localcontext(decimal.Context(prec=28)):
                     item = data[index]
-                yield item, number
+                yield item, _sentence(item["question"], data.templates) if family == AIW else number
         base += _CHUNK
+
+
+def _sentence(question: str, templates: Mapping[Any, Sequence[string.Template]]) -> int:
+    """Which of the sentences of aiw, numbered in its order, the question was made from."""
+    sentences = [sentence for kind in templates.values() for sentence in kind]
+    # what stands between the placeholders is the same in all questions of a sentence
+    patterns = [re.split(r"\$\w+", sentence.template) for sentence in sentences]
+    (number,) = (n for n, parts in enumerate(patterns) if re.fullmatch(r"\w+".join(map(re.escape, parts)), question))
+    return number
 
 
 def humaneval_bytes() -> bytes:
@@ -128,6 +139,11 @@ def family_caveat(name: str) -> str | None:
         return (
             "gsm_symbolic: prompts of one template differ in names and numbers only, so they form one cluster; "
             "the templates were made from GSM8K test questions, so results on the two are not independent"
+        )
+    if family == AIW:
+        return (
+            "aiw: all prompts are made from four sentences with other names and numbers; prompts of one sentence form "
+            "one cluster, and four clusters are too few for a verdict"
         )
     if family in FAMILIES:
         return (

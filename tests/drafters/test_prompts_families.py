@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -41,6 +42,17 @@ def test_gsm_symbolic_template_is_the_one_that_made_the_text(generator):
     between = [likeness(a, b) for (a, _), (_, b) in pairwise(pairs)]
     assert len(pairs) > 60
     assert sorted(within)[len(within) // 10] > sorted(between)[-len(between) // 10]
+
+
+def test_aiw_prompts_of_one_sentence_are_one_cluster(generator):
+    """Independently of how it is done: with names and numbers masked, a cluster has one text, and another another."""
+    texts: dict[str, set[str]] = {}
+    for prompt in generate("aiw", 200, label="a"):
+        assert prompt.cluster_id == prompt.template
+        masked = re.sub(r"\b[A-Z]\w*", "X", re.sub(r"\d+", "0", prompt.turns[0]))
+        texts.setdefault(prompt.cluster_id, set()).add(masked)
+    assert set(texts) == {f"aiw:{number}" for number in range(4)}
+    assert all(len(of_one) == 1 for of_one in texts.values()) and len(set.union(*texts.values())) == 4
 
 
 def test_gsm_symbolic_splits_share_no_template(generator):
