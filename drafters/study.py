@@ -1,8 +1,9 @@
 """The study, from nothing: ``python -m drafters.study STUDY.yaml``.
 
-Trains every arm on one corpus, some with several seeds, counts the baseline, evaluates all of them together on held-out prompts, times
-some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage resumes, so the same command goes
-on after a stop. Runs of the study that hold logs alone, as those that ship do, are first moved to ``runs/.set-aside/``.
+Trains every arm on one corpus, with further seeds if they are named, counts the baseline, evaluates all of them
+together on held-out prompts, times some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage
+resumes, so the same command goes on after a stop. Runs of the study that hold logs alone, as those that ship do, are
+first moved to ``runs/.set-aside/``.
 """
 
 from __future__ import annotations
