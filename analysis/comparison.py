@@ -14,7 +14,7 @@ from analysis.baseline import AgainstBaseline, against_baseline
 from analysis.benchmark_table import BenchmarkTable, benchmark_table
 from analysis.controls import Control, compare_controls
 from analysis.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
-from analysis.errors import DataError, UsageError
+from analysis.errors import DataError
 from analysis.estimate import Estimate, of_pairs, of_questions
 from analysis.exploration import Declaration, declare
 from analysis.facts import ArmSummary, DatasetFacts, dataset_facts, labels
@@ -35,7 +35,7 @@ from analysis.lossless import Outputs, outputs
 from analysis.pair import Pairs, pair
 from analysis.positions import positions
 from analysis.published import below_published, published_for
-from analysis.question import headline_of, open_run, pick
+from analysis.question import headline_of, listed, margin_of, open_run, pick, require_coverage
 from analysis.runlog import Run
 from analysis.seen import by_seen
 from analysis.speed import Speed, speed
@@ -139,9 +139,9 @@ def compare_runs(
     metric: str | None = None,
     margin: float | None = None,
     hypothesis: str | None = None,
-    datasets: Sequence[str] | None = None,
-    controls: Sequence[Run | Path | str] = (),
-    earlier: Sequence[Run | Path | str] = (),
+    datasets: Sequence[str] | str | None = None,
+    controls: Sequence[Run | Path | str] | Run | Path | str = (),
+    earlier: Sequence[Run | Path | str] | Run | Path | str = (),
     baseline: Run | Path | str | None = None,
     min_coverage: float = 0.95,
     strict: bool = False,
@@ -154,18 +154,21 @@ def compare_runs(
     the first protocol that both runs, and the controls, have. ``margin``: a difference within it counts as none (in
     the metric's unit).
     ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
-    (:mod:`analysis.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm.
+    (:mod:`analysis.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of the three
+    may be one alone.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
 
-    Raises UsageError for a metric that is not the protocol's, or a margin that is not positive. Raises DataError for
-    runs that cannot be read or compared: unfinished (unless ``allow_incomplete``), targets known and different, no
-    common prompts, an unknown data set, pairs under ``min_coverage`` of the smaller run; and under ``strict`` also
-    for any lost prompt, an unknown target, and unusable gates.
+    Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is
+    not positive, or a ``min_coverage`` that is no share. Raises DataError for runs that cannot be read or compared:
+    unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data set, pairs
+    under ``min_coverage`` of the smaller run; and under ``strict`` also for any lost prompt, an unknown target, and
+    unusable gates.
     """
-    a, b, *others = (open_run(run, allow_incomplete) for run in (run_a, run_b, *earlier))
-    control_runs = [open_run(run, allow_incomplete) for run in controls]
-    if margin is not None and not margin > 0:
-        raise UsageError(f"a margin is a positive number of tokens, not {margin}")
+    margin = margin_of(margin)
+    require_coverage(min_coverage)
+    datasets = None if datasets is None else listed(datasets)
+    a, b, *others = (open_run(run, allow_incomplete) for run in (run_a, run_b, *listed(earlier)))
+    control_runs = [open_run(run, allow_incomplete) for run in listed(controls)]
     for run in (a, *control_runs):
         require_same_target(run, b, strict=strict)
     protocol, estimand = headline_of(a, b, protocol, metric, control_runs)

@@ -25,6 +25,8 @@ LEVEL = 0.95
 ALPHA = 0.05
 #: Two-sided sign-flips of fewer than this many cannot reach p < 0.05: 2^(1 - 5) = 0.0625.
 FEWEST = 6
+#: A margin is a fraction of at most this denominator, so that whole-number arithmetic decides whether it is reached.
+FINEST = 10**6
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Inference:
 def infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, margin: float | None = None) -> Inference:
     """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean."""
     n, count = d.size, clusters.count
-    bound = None if margin is None else Fraction(margin).limit_denominator(10_000)
+    bound = None if margin is None else Fraction(margin).limit_denominator(FINEST)
     if n == 1:
         return Inference("none", None, None, 1.0, (caution("single-pair"),))
     if not d.any():

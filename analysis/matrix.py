@@ -13,6 +13,7 @@ from analysis.comparison import Comparison, compare_runs
 from analysis.errors import UsageError
 from analysis.estimate import Estimate
 from analysis.families import adjust
+from analysis.question import listed
 from analysis.runlog import Run
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Matrix:
 
 def compare_many(runs: Sequence[Run | Path | str], **options: Any) -> Matrix:
     """Compare ``runs[1:]`` with the first; ``options`` are those of :func:`analysis.comparison.compare_runs`."""
+    runs = listed(runs)
     if len(runs) < 2:
         raise UsageError("a matrix wants at least two runs")
     comparisons = tuple(compare_runs(runs[0], run, **options) for run in runs[1:])

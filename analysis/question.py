@@ -1,15 +1,39 @@
-"""What is asked of which runs: opening them, the headline's metric, and the data sets to compare."""
+"""What is asked of which runs: opening them, the headline's metric, the data sets to compare, and in what bounds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import DataError, UsageError
+from analysis.inference import FINEST
 from analysis.load import Evaluated, protocols
 from analysis.runlog import Run
 from analysis.wording import HEADLINES, Estimand
+
+
+def listed(items: Any) -> list[Any]:
+    """Several runs or names as a list; one alone as a list of one, not of its letters."""
+    return [items] if isinstance(items, (str, Path, Run)) else list(items)
+
+
+def margin_of(margin: float | None) -> float | None:
+    """The margin. Raises UsageError for what is no positive, finite number, or one too small to be told from 0."""
+    if margin is None:
+        return None
+    if not (isinstance(margin, Real) and 1 / FINEST <= margin < math.inf):
+        raise UsageError(f"a margin is a positive number of tokens, {1 / FINEST:f} at least, not {margin!r}")
+    return float(margin)
+
+
+def require_coverage(share: float) -> None:
+    """Raises UsageError for what is no share."""
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise UsageError(f"the least coverage is a share from 0 to 1, not {share!r}")
 
 
 def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
@@ -23,8 +47,11 @@ def headline_of(
     """The protocol and the headline's metric: as asked for, else the first protocol that both runs have, and if there
     is one the controls too.
 
-    Raises UsageError for a metric that is none or not the protocol's, DataError for no common protocol.
+    Raises UsageError for a protocol or a metric that is none, and for a metric that is not the protocol's, DataError
+    for no common protocol.
     """
+    if protocol not in (None, *HEADLINES):
+        raise UsageError(f"no protocol '{protocol}'; there are {', '.join(HEADLINES)}")
     if metric is not None:
         of_metric = {e.key: (p, e) for p, estimands in HEADLINES.items() for e in estimands}
         if metric not in of_metric:

@@ -17,7 +17,7 @@ from analysis.fairness import require_same_target
 from analysis.families import adjust
 from analysis.load import load
 from analysis.pair import Pairs, pair
-from analysis.question import headline_of, open_run
+from analysis.question import headline_of, listed, open_run, require_coverage
 from analysis.runlog import Run
 from analysis.schema import PAIR_KEY
 from analysis.seeds import Crossed, crossed
@@ -96,9 +96,11 @@ def compare_seeds(
     Raises UsageError for an arm of one run. Raises DataError as :func:`analysis.comparison.compare_runs` does, and
     for two runs of an arm with the same seeds: copies of a training say nothing about another.
     """
-    if min(len(runs_a), len(runs_b)) < 2:
+    require_coverage(min_coverage)
+    arms = listed(runs_a), listed(runs_b)
+    if min(map(len, arms)) < 2:
         raise UsageError("comparing seeds wants at least two runs per arm: A1 A2 ... --vs B1 B2 ...")
-    a, b = ([open_run(run, allow_incomplete) for run in runs] for runs in (runs_a, runs_b))
+    a, b = ([open_run(run, allow_incomplete) for run in runs] for runs in arms)
     for run in (*a, *b):
         require_same_target(run, a[0], strict=strict)
     for arm in (a, b):

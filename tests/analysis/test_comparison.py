@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from analysis.answers import headline
 from analysis.comparison import compare_runs
-from analysis.errors import DataError
+from analysis.errors import DataError, UsageError
 from analysis.exact import bootstrap_interval, sign_flip_p
 from analysis.runlog import Run
 from analysis.wording import TAU_POOLED, Verdict
@@ -140,3 +142,31 @@ def test_an_unfinished_run_taken_anyway_is_named(tmp_path):
 def test_open_runs_are_taken_as_they_are(runs):
     opened = [Run.open(run) for run in runs]
     assert compare_runs(*opened).overall == compare_runs(*runs).overall
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"protocol": "pre"}, "no protocol 'pre'; there are generate, prefix"),
+        ({"margin": "0.1"}, "a margin is a positive number of tokens, 0.000001 at least, not '0.1'"),
+        ({"margin": float("nan")}, "not nan"),
+        ({"margin": float("inf")}, "not inf"),
+        ({"margin": 1e-7}, "not 1e-07"),
+        ({"min_coverage": 2}, "a share from 0 to 1, not 2"),
+        ({"min_coverage": "0.9"}, "a share from 0 to 1, not '0.9'"),
+    ],
+)
+def test_wrong_calls_are_told_in_a_line(runs, wrong, told):
+    with pytest.raises(UsageError, match=re.escape(told)):
+        compare_runs(*runs, **wrong)
+
+
+def test_one_name_alone_is_a_list_of_one(runs, comparison):
+    one = compare_runs(*runs, datasets="humaneval", controls=str(runs[0]), earlier=runs[1])
+    assert one.overall.estimate == comparison.by_dataset["humaneval"].estimate
+    assert [control.name for control in one.controls] == [comparison.a.name]
+
+
+def test_a_small_margin_is_what_it_says(runs):
+    estimate = compare_runs(*runs, margin=np.float32(1e-5)).by_dataset["humaneval"]
+    assert estimate.equivalence.margin == pytest.approx(1e-5, rel=1e-6)

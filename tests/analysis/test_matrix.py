@@ -54,6 +54,8 @@ def test_a_frame_and_markdown(matrix):
     assert "Same\\|again" in text
     with pytest.raises(UsageError, match="at least two runs"):
         compare_many(["one"])
+    with pytest.raises(UsageError, match="at least two runs"):
+        compare_many("one")
 
 
 def test_through_the_command(runs, tmp_path, monkeypatch, capsys):

@@ -170,6 +170,8 @@ def test_copies_of_a_seed_are_refused(trainings, tmp_path):
         compare_seeds([trainings["a", 0], copy], [trainings["b", 0], trainings["b", 1]])
     with pytest.raises(UsageError, match="at least two runs per arm"):
         compare_seeds([trainings["a", 0]], [trainings["b", 0]])
+    with pytest.raises(UsageError, match="at least two runs per arm"):
+        compare_seeds("a0", "b0")
 
 
 def test_prompts_that_one_run_lacks_count_nowhere(trainings, tmp_path):
