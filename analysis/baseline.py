@@ -47,7 +47,7 @@ class SpeedUp:
     n_clusters: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SameOutput:
     """One arm's outputs against the baseline's. ``same`` of ``prompts`` have every turn equal; ``turns``: those that
     differ, a row each: prompt_id, turn, sample, dataset, ``position`` of the first difference (None: not known),
@@ -146,7 +146,7 @@ def _speeds(run: Run, protocol: str, mode: str) -> pd.DataFrame | None:
     return sums if len(sums) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rates:
     """Tokens and seconds of the common prompts, (n,) each."""
 

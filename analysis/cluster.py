@@ -24,7 +24,7 @@ from analysis.keys import flat
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partition:
     """Which cluster each observation belongs to: ``index`` (n,) in 0..count - 1, by sorted cluster id."""
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from analysis.figures import Plot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """What two runs say about each other, B against A, over the prompts that both have.
 

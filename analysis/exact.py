@@ -46,7 +46,7 @@ def as_integers(values: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BootstrapMean:
     """Exact bootstrap distribution of the mean of ``n`` integers: ``cdf[i]`` is P(sum of n draws <= first + i).
 

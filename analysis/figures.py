@@ -51,7 +51,7 @@ _STYLE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plot:
     """A figure with what it shows: ``name`` (file stem), ``caption`` and the numbers in it, tidy."""
 

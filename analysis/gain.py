@@ -22,7 +22,7 @@ from analysis.pair import Pairs
 from analysis.schema import PAIR_KEY
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GainBySpread:
     """``slope``: tokens of gain, gated arm over the other, per standard deviation of the spread, with interval and p
     (cluster-robust t); ``correlation``: Pearson's; ``points``: prompt_id, dataset, spread, gain per prompt."""

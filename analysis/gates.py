@@ -28,7 +28,7 @@ TABLE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gates:
     """Gate moments of one arm, on the prompts of ``protocol``.
 

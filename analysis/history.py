@@ -18,7 +18,7 @@ DIVERGED = 1.25
 RISING = 1.02
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
     """``curves``: one row per optimizer step, columns CURVES; what was not measured at a step is NaN."""
 

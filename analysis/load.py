@@ -28,7 +28,7 @@ NO_VALUE = "no value (null or NaN)"
 NO_STEP = "no verification step"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluated:
     """What a run says under one protocol.
 

@@ -23,7 +23,7 @@ TIE = 1e-3
 _COLUMNS = ("output_tokens", "output_hash", "matches_baseline", "first_mismatch", "mismatch_margin")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lossless:
     """One arm against its plain baseline, over the paired prompts.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.figures import Plot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matrix:
     """Arms against the first. ``comparisons``: each in full, as if alone. ``overall``: their headlines, p adjusted by
     Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these."""

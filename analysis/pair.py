@@ -23,7 +23,7 @@ _OF_THE_PROMPT = ("dataset", "cluster_id")
 _OF_EITHER = ("dataset", "cluster_id", "category", "study_role", "seen")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pairs:
     """Joined prompts.
 

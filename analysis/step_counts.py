@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Counts = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """What the steps of n prompts add up to.
 
@@ -34,7 +34,7 @@ class Steps:
     n_orphans: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """A batch of steps by prompt: ``keys`` (columns FOUND_BY) of m prompts, and per prompt what `Total` adds up.
 

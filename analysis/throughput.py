@@ -41,7 +41,7 @@ class ThroughputRatio:
     verdict: Verdict | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Throughput:
     """``trials``: every trial of both arms, columns TRIALS, failed ones too; ``ratios``: one per concurrency."""
 

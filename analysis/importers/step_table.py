@@ -26,7 +26,7 @@ _NONE = -1
 JUDGED = ("prompt_id", "turn", "sample", "dataset", "step", "accepted", "emitted", "drafted")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """(n,) ``codes`` into ``values``, Python's or Arrow's; a negative code is null."""
 
@@ -39,7 +39,7 @@ class Column:
         return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """Some rows of the table: ``lines`` (n,) and columns of n rows by field."""
 

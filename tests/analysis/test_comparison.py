@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import inspect
+import pkgutil
 import re
+from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import analysis
 from analysis.answers import headline
 from analysis.comparison import compare_runs
 from analysis.errors import DataError, UsageError
@@ -170,3 +177,29 @@ def test_one_name_alone_is_a_list_of_one(runs, comparison):
 def test_a_small_margin_is_what_it_says(runs):
     estimate = compare_runs(*runs, margin=np.float32(1e-5)).by_dataset["humaneval"]
     assert estimate.equivalence.margin == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_results_are_told_apart_and_go_into_sets(comparison, runs):
+    assert comparison == comparison
+    assert len({comparison, comparison.pairs, compare_runs(*runs), comparison}) == 3
+
+
+def test_nothing_compares_frames_or_arrays_field_by_field():
+    """``==`` of two frames is a frame, so that a dataclass that compares its fields would raise ValueError."""
+
+    def holds_many(annotation):
+        return (get_origin(annotation) or annotation) in (pd.DataFrame, np.ndarray) or any(
+            map(holds_many, get_args(annotation))
+        )
+
+    found = []
+    for module in pkgutil.walk_packages(analysis.__path__, "analysis."):
+        if module.name.endswith("__main__"):
+            continue
+        for cls in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(cls) and dataclasses.is_dataclass(cls) and cls.__module__ == module.name:
+                hints = get_type_hints(cls)
+                if any(holds_many(hints[field.name]) for field in dataclasses.fields(cls)):
+                    found.append(cls.__name__)
+                    assert "__eq__" not in vars(cls), cls
+    assert {"Comparison", "Pairs", "Gates", "Plot"} <= set(found)
