@@ -35,14 +35,27 @@ def survival(comparison: Comparison) -> Plot | None:
         difference["k"], difference["difference"], yerr=errors, color=INK, marker="o", markersize=4, linestyle="none",
         elinewidth=1.4,
     )  # fmt: skip
-    below.set_xticks(difference["k"])
-    below.set_xlabel("draft position k")
+    at_risk = [
+        arm.positions.curve.set_index("k")["at_risk"][difference["k"]].tolist() for arm in (comparison.a, comparison.b)
+    ]
+    same = at_risk[0] == at_risk[1]
+    counts = [map(_short, of_arm) for of_arm in at_risk[: 1 if same else 2]]
+    below.set_xticks(
+        difference["k"], ["\n".join(lines) for lines in zip(map(str, difference["k"]), *counts, strict=True)]
+    )
+    below.set_xlabel(f"draft position k; below it the steps at risk{' in each arm' if same else ' of A, of B'}")
     below.set_ylabel("difference, B - A")
     data = pd.concat(tables, ignore_index=True).merge(
         difference.rename(columns={"lo": "difference_lo", "hi": "difference_hi"}), on="k", how="left"
     )
     caption = (
-        "Survival by draft position, and its difference paired by prompt, with 95% intervals over prompt clusters. "
-        "Only slots at risk count; at the last position acceptance is censored: a longer block might have gone on."
+        "Survival by draft position (product-limit estimate: blocks cut short by the stop token or the length limit "
+        "count at the slots that they had), and its difference paired by prompt, with 95% intervals over prompt "
+        "clusters; below, the steps at risk. At the last position acceptance is censored: a longer block might have "
+        "gone on."
     )
     return Plot("survival", caption, figure, data)
+
+
+def _short(count: int) -> str:
+    return f"{count:,}" if count < 100_000 else f"{count / 1000:,.0f}k"

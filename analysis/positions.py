@@ -1,7 +1,10 @@
 """Acceptance by draft position: how often the first k drafted tokens survive verification, and where they fail.
 
-Only slots at risk count: a slot after the stop token or the length limit could not have been accepted, whatever
-the drafter. At the last slot acceptance is censored: a longer block might have gone on.
+A slot after the stop token or the length limit could not have been accepted, whatever the drafter: such a block is
+cut, and counts at the slots that it had. Survival is then the product-limit estimate (Kaplan and Meier 1958), the
+product over slots of the share accepted among the steps that reached the slot; the share of survivors among blocks
+that had slot k would compare other blocks at every k, and could rise with k. It takes cut blocks for blocks that
+would have gone on as the others did. At the last slot acceptance is censored: a longer block might have gone on.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis.cluster import ClusterMean, Partition, cluster_t, partition
+from analysis.cluster import FloatArray, Partition, cluster_t, partition
 from analysis.inference import LEVEL
 from analysis.keys import in_order
 from analysis.load import Evaluated
@@ -28,38 +31,22 @@ CURVE = (
 )
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """The mass at the last slot, where acceptance is censored.
-
-    ``mass``, ``lo``, ``hi``: share of full-length steps whose every draft token was accepted. ``hidden``: tokens per
-    step that an endless block would add if acceptance went on at the conditional rate c of the last slot,
-    mass * c / (1 - c); None if c is 1. An extrapolation, to say how much the ceiling may hide.
-    """
-
-    k: int
-    mass: float
-    lo: float
-    hi: float
-    hidden: float | None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Positions:
     """Acceptance of one arm by draft position, over the paired prompts. ``curve`` has columns CURVE, a row per k:
 
-    * ``survival``: P(accepted >= k) with its 95% interval ``lo``, ``hi``, over ``at_risk`` steps;
+    * ``survival``: P(accepted >= k), the product of the conditional rates up to k, with its 95% interval ``lo``,
+      ``hi``; ``at_risk``: steps whose block had a slot k;
     * ``conditional``: P(accepted >= k | accepted >= k - 1), over the ``reached`` steps in which slot k came to be
-      compared;
+      compared: other steps in every arm;
     * ``missed_vocabulary``: share of those in which the target's token was one that the drafter cannot propose; the
       rest of 1 - conditional are mismatches.
     """
 
     curve: pd.DataFrame
-    ceiling: Ceiling | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Slots:
     """Per prompt (n,), at one k: steps at risk, survivors, steps that reached it, misses for lack of vocabulary."""
 
@@ -72,21 +59,24 @@ class _Slots:
 def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Positions, pd.DataFrame]:
     """Both arms, and the difference of survivals, B - A: a row per k of ``k``, ``difference``, ``lo``, ``hi``.
 
-    The difference is paired by prompt, with a cluster-robust t interval. An arm's own intervals are Wilson's for its
-    effective number of steps, p (1 - p) / se^2 with the cluster-robust se: unlike mean +- t se they stay inside 0..1
-    and have a width at 0 and at 1.
+    The error of a survival is the delta method's through the product, clustered as prompts are: Greenwood's (1926)
+    where every prompt is one step and one cluster, but for the factor C / (C - 1). The difference is paired by
+    prompt, with a t interval. An arm's own intervals are Wilson's for its effective number of steps,
+    p (1 - p) / se^2: unlike mean +- t se they stay inside 0..1 and have a width at 0 and at 1.
     """
     clusters = partition(pairs.frame["cluster"])
     slots = tuple(_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b")))
+    survivals = tuple(map(_survivals, slots))
     differences = []
     for k in sorted(slots[0].keys() & slots[1].keys()):
-        first, second = slots[0][k], slots[1][k]
-        rows = (first.at_risk > 0) | (second.at_risk > 0)
-        values = [linearise(s.survived[rows], s.at_risk[rows]) for s in (first, second)]
-        found = cluster_t(values[1] - values[0], clusters.subset(rows))
-        differences.append({"k": k, "difference": found.mean, "lo": found.lo, "hi": found.hi})
+        rows = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
+        found = cluster_t((survivals[1][k] - survivals[0][k])[rows], clusters.subset(rows))
+        lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
+        bounds = (None, None) if lone else (found.lo, found.hi)
+        differences.append((k, found.mean, *bounds))
     table = pd.DataFrame(differences, columns=["k", "difference", "lo", "hi"]).astype({"lo": float, "hi": float})
-    return _arm(slots[0], clusters), _arm(slots[1], clusters), table
+    arms = [_arm(*of_arm, clusters) for of_arm in zip(slots, survivals, strict=True)]
+    return arms[0], arms[1], table
 
 
 def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots]:
@@ -102,38 +92,47 @@ def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots
     return found
 
 
-def _arm(slots: Mapping[int, _Slots], clusters: Partition) -> Positions:
+def _survivals(slots: Mapping[int, _Slots]) -> Mapping[int, FloatArray]:
+    """By k, (n,) values whose mean is the product-limit estimate of survival and whose variance is the delta method's;
+    NaN from where every block that had survived was cut."""
+    found = {}
+    survival, deviation = 1.0, np.zeros(1)
+    for k, s in slots.items():
+        if s.reached.any():
+            values = linearise(s.survived, s.reached)
+            rate = float(s.survived.sum() / s.reached.sum())
+            deviation = rate * deviation + survival * (values - rate)
+            survival *= rate
+        elif survival > 0:
+            survival = np.nan
+        found[k] = survival + deviation
+    return found
+
+
+def _arm(slots: Mapping[int, _Slots], survivals: Mapping[int, FloatArray], clusters: Partition) -> Positions:
     rows = []
     for k, s in slots.items():
-        survival, conditional = _share(s.survived, s.at_risk, clusters), _share(s.survived, s.reached, clusters)
-        reached = s.reached.sum()
-        missed = float(s.missed_vocabulary.sum() / reached) if reached else np.nan
-        rows.append((k, *survival, int(s.at_risk.sum()), *conditional, int(reached), missed))
-    curve = pd.DataFrame(rows, columns=list(CURVE))
-    if curve.empty:
-        return Positions(curve, None)
-    last = curve.iloc[-1]
-    rate = float(last["conditional"])
-    hidden = None if rate == 1 else float(last["survival"]) * rate / (1 - rate) if rate > 0 else 0.0
-    mass, lo, hi = (float(last[column]) for column in ("survival", "lo", "hi"))
-    return Positions(curve, Ceiling(int(last["k"]), mass, lo, hi, hidden))
+        some = slots[1].at_risk > 0
+        survival = _with_interval(survivals[k][some], clusters.subset(some), clusters.subset(s.at_risk > 0).count)
+        conditional = np.nan, np.nan, np.nan
+        if (some := s.reached > 0).any():
+            reached = clusters.subset(some)
+            conditional = _with_interval(linearise(s.survived[some], s.reached[some]), reached, reached.count)
+        missed = float(s.missed_vocabulary.sum() / s.reached.sum()) if some.any() else np.nan
+        rows.append((k, *survival, int(s.at_risk.sum()), *conditional, int(s.reached.sum()), missed))
+    return Positions(pd.DataFrame(rows, columns=list(CURVE)))
 
 
-def _share(hits: Counts, trials: Counts, clusters: Partition) -> tuple[float, float, float]:
-    """Pooled share of hits with its interval; NaN without trials."""
-    some = trials > 0
-    if not some.any():
+def _with_interval(values: FloatArray, clusters: Partition, at_risk: int) -> tuple[float, float, float]:
+    """The mean of ``values`` with Wilson's interval; ``at_risk``: how many clusters still say something."""
+    found = cluster_t(values, clusters)
+    if np.isnan(found.mean):
         return np.nan, np.nan, np.nan
-    mean = cluster_t(linearise(hits[some], trials[some]), clusters.subset(some))
-    return mean.mean, *_wilson(mean)
-
-
-def _wilson(share: ClusterMean) -> tuple[float, float]:
-    p, clusters = share.mean, share.df + 1
-    # without spread every cluster counts as one observation; one cluster leaves everything open
-    n = p * (1 - p) / share.se**2 if share.se else clusters
-    if clusters < 2:
-        return 0.0, 1.0
-    z2 = float(special.stdtrit(share.df, (1 + LEVEL) / 2)) ** 2
+    p = min(max(found.mean, 0.0), 1.0)
+    if at_risk < 2:  # one cluster leaves everything open
+        return p, 0.0, 1.0
+    # without spread every cluster counts as one observation
+    n = p * (1 - p) / found.se**2 if found.se else at_risk
+    z2 = float(special.stdtrit(at_risk - 1, (1 + LEVEL) / 2)) ** 2
     centre, half = p + z2 / (2 * n), np.sqrt(max(0.0, z2 * (p * (1 - p) / n + z2 / (4 * n * n))))
-    return max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))
+    return p, max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))

@@ -137,32 +137,36 @@ def facts_table(c: Comparison) -> str:
     return table(headers, cells, numeric=4)
 
 
-def position_table(c: Comparison) -> str | None:
-    """Survival and conditional acceptance per slot, both arms, and the difference of survivals."""
+def survival_table(c: Comparison) -> str | None:
+    """Survival per slot, both arms, with the steps at risk, and the difference."""
     if c.position_difference.empty:
         return None
-    headers = [
-        "k",
-        "survival, A",
-        "B",
-        "difference",
-        "95% interval",
-        "conditional, A",
-        "B",
-        "not in vocabulary, A",
-        "B",
-    ]
-    a, b = (arm.positions.curve.set_index("k") for arm in (c.a, c.b))
+    a, b = _curves(c)
     rows = []
     for row in c.position_difference.itertuples():
         first, second = a.loc[row.k], b.loc[row.k]
+        bounds = "—" if pd.isna(row.lo) else f"{_points(row.lo)} to {_points(row.hi)}"
         rows.append(
-            (f"{row.k}", percent(first["survival"]), percent(second["survival"]), _points(row.difference),
-             f"{_points(row.lo)} to {_points(row.hi)}",
-             *(percent(x) for x in (first["conditional"], second["conditional"])),
-             *(percent(x) for x in (first["missed_vocabulary"], second["missed_vocabulary"])))
+            (f"{row.k}", *(f"{x['at_risk']:,.0f}" for x in (first, second)),
+             *(percent(x["survival"]) for x in (first, second)), _points(row.difference), bounds)
         )  # fmt: skip
-    return table(headers, rows, numeric=9)
+    return table(["k", "at risk, A", "B", "survival, A", "B", "difference", "95% interval"], rows, numeric=7)
+
+
+def conditional_table(c: Comparison) -> str:
+    """Acceptance per slot among the steps that reached it, and how many failed for lack of vocabulary."""
+    arms = _curves(c)
+    columns = (("reached", lambda x: f"{x:,.0f}"), ("conditional", percent), ("missed_vocabulary", percent))
+    rows = [
+        (f"{k}", *(told(arm.loc[k, column]) for column, told in columns for arm in arms))
+        for k in c.position_difference["k"]
+    ]
+    headers = ["k", "reached, A", "B", "conditional, A", "B", "not in vocabulary, A", "B"]
+    return table(headers, rows, numeric=7)
+
+
+def _curves(c: Comparison) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return c.a.positions.curve.set_index("k"), c.b.positions.curve.set_index("k")
 
 
 def _points(share: float) -> str:
@@ -170,16 +174,16 @@ def _points(share: float) -> str:
 
 
 def ceilings(c: Comparison) -> list[str]:
-    """What the end of the block hides, per arm."""
+    """What the end of the block hides, per arm: at most so much, for no step beyond it was seen."""
     told = []
     for arm in (c.a, c.b):
-        if (top := arm.positions.ceiling) is None:
-            continue
-        beyond = "without end" if top.hidden is None else f"{number(top.hidden, 2)} tokens a step"
-        told.append(
-            f"{arm.side}: {percent(top.mass)} of the steps that could ({percent(top.lo)} to {percent(top.hi)}) had all "
-            f"{top.k} draft tokens accepted. Going on at the rate of the last slot, a longer block would add {beyond}."
-        )
+        last = arm.positions.curve.iloc[-1]
+        if last["survival"] > 0:
+            told.append(
+                f"{arm.side}: all {last['k']:.0f} draft tokens are accepted in {percent(last['survival'])} of steps "
+                f"({percent(last['lo'])} to {percent(last['hi'])}). A slot more could add at most "
+                f"{number(last['survival'], 2)} tokens a step; how many it would add was not seen."
+            )
     return told
 
 

@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from analysis.cluster import cluster_t, partition
+from analysis.comparison import compare_runs
 from analysis.load import load
 from analysis.pair import pair
 from analysis.positions import positions
-from analysis.ratio import linearise
 from analysis.runlog import Run
+from analysis.sections import ceilings, conditional_table, survival_table
 from tests.analysis.runs import BLOCK, prompt, prompts_of, write_run
 
 
@@ -30,11 +32,70 @@ def curve(tmp_path, prompts, protocol="prefix"):
     return both(tmp_path, prompts, prompts, protocol)[0].curve
 
 
-def test_survival_counts_slots_at_risk_only(tmp_path):
+def test_survival_is_the_product_limit_estimate(tmp_path):
+    # three reached slot 1 and two passed; of the two at slots 2 and 3 none failed, one was cut after 2; the last failed
     prompts = [prompt("x", 3, eligible=7), prompt("y", 0, eligible=1), prompt("z", 2, eligible=2)]
     table = curve(tmp_path, prompts)
     assert table["at_risk"].tolist() == [3, 2, 1, 1, 1, 1, 1]
-    assert table["survival"].tolist() == pytest.approx([2 / 3, 1.0, 1.0, 0, 0, 0, 0])
+    assert table["survival"].tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 0, 0, 0, 0])
+
+
+def test_survival_never_rises_where_cut_blocks_are_the_hard_ones(tmp_path):
+    # every block with a slot 7 survives, of those cut before it most failed: the share of survivors goes 50%, 100%
+    prompts = [*prompts_of([7] * 4), *(prompt(f"cut{i}", int(i == 0), eligible=1) for i in range(6))]
+    table = curve(tmp_path, prompts)
+    assert table["survival"].tolist() == pytest.approx([0.5] * 7)
+    assert table["at_risk"].tolist() == [10, *[4] * 6]
+
+
+def test_greenwood_by_hand(tmp_path):
+    # 10 blocks: 4 fail at slot 1; of 6 two are cut after it and 1 of 4 fails at slot 2; of 3 one fails at slot 3
+    cut = [prompt(f"cut{i}", 1, eligible=1) for i in range(2)]
+    blocks = [*prompts_of([0] * 4 + [1, 2, 7, 7]), *cut]
+    whole = [prompt(f"p{i:03d}", 0) for i in range(8)] + [prompt(p["prompt_id"], 0, eligible=1) for p in cut]
+    _, survived, difference = both(tmp_path, whole, blocks)
+    product = [0.6, 0.6 * 0.75, 0.6 * 0.75 * 2 / 3]
+    assert survived.curve["survival"].tolist()[:3] == pytest.approx(product)
+    greenwood = [4 / (10 * 6), 4 / (10 * 6) + 1 / (4 * 3), 4 / (10 * 6) + 1 / (4 * 3) + 1 / (3 * 2)]
+    for k, (s, terms) in enumerate(zip(product, greenwood, strict=True)):
+        half = stats.t.ppf(0.975, 9) * s * math.sqrt(terms * 10 / 9)  # A's survival is 0 without spread
+        assert difference.loc[k, "hi"] - difference.loc[k, "difference"] == pytest.approx(half)
+
+
+def test_the_difference_of_products_has_the_error_of_a_cluster_bootstrap(tmp_path):
+    rng = np.random.default_rng(5)
+    clusters, per = 60, 3
+    easy = rng.normal(1.5, 0.7, clusters).repeat(per)
+    eligible = np.where(rng.random(clusters * per) < 0.4, rng.integers(1, 5, clusters * per), BLOCK - 1)
+    arms = []
+    for extra in (0.0, 0.4):
+        drafted = rng.geometric(1 / (1 + np.exp(easy + extra + rng.normal(0, 0.3, clusters * per)))) - 1
+        arms.append(np.minimum(drafted, eligible))
+    ids = [f"p{i:03d}" for i in range(clusters * per)]
+    made = [
+        [
+            prompt(i, int(n), eligible=int(e), cluster_id=f"c{j // per}")
+            for j, (i, n, e) in enumerate(zip(ids, accepted, eligible, strict=True))
+        ]
+        for accepted in arms
+    ]
+    table = both(tmp_path, *made)[2].set_index("k")
+    draws = rng.multinomial(clusters, np.full(clusters, 1 / clusters), 4000).repeat(per, axis=1)
+    for k in (1, 3, 5, 7):
+        products = [np.ones(4000), np.ones(4000)]
+        for arm, accepted in enumerate(arms):
+            for j in range(1, k + 1):
+                reached = (eligible >= j) & (accepted >= j - 1)
+                products[arm] *= (draws @ (reached & (accepted >= j))) / (draws @ reached)
+        half = table.loc[k, "hi"] - table.loc[k, "difference"]
+        assert half / stats.t.ppf(0.975, clusters - 1) == pytest.approx((products[1] - products[0]).std(), rel=0.06)
+
+
+def test_where_every_survivor_was_cut_nothing_is_known(tmp_path):
+    # slot 3 was there for x, which failed before it, and nobody else
+    table = curve(tmp_path, [prompt("x", 0), prompt("y", 2, eligible=2), prompt("z", 2, eligible=2)])
+    assert table["survival"].tolist()[:2] == pytest.approx([2 / 3, 2 / 3])
+    assert table.loc[2:, ["survival", "lo", "hi"]].isna().all(axis=None)
 
 
 def test_conditional_acceptance_is_of_steps_that_reached_the_slot(tmp_path):
@@ -86,30 +147,36 @@ def test_the_difference_is_paired(tmp_path):
     assert second.curve["survival"].sub(first.curve["survival"]).tolist() == pytest.approx(table["difference"].tolist())
 
 
-def test_a_slot_at_risk_in_one_arm_only_counts_there(tmp_path):
-    a = [prompt("x", 2), prompt("y", 0, eligible=1), prompt("z", 0)]
-    b = [prompt("x", 0, eligible=1), prompt("y", 3), prompt("z", 5)]
-    first, second, table = both(tmp_path, a, b)
-    assert (first.curve.loc[1, "at_risk"], second.curve.loc[1, "at_risk"]) == (2, 2)
-    assert table.loc[1, "difference"] == pytest.approx(1 - 1 / 2)
-    values = linearise([0, 1, 1], [0, 1, 1]) - linearise([1, 0, 0], [1, 0, 1])
-    reference = cluster_t(values, partition(["x", "y", "z"]))
-    assert (table.loc[1, "lo"], table.loc[1, "hi"]) == pytest.approx((reference.lo, reference.hi))
+def test_one_cluster_with_a_slot_leaves_its_survival_open(tmp_path):
+    first, _, difference = both(
+        tmp_path,
+        [prompt("x", 3), prompt("y", 0, eligible=1), prompt("z", 1, eligible=1)],
+        [prompt("x", 1), prompt("y", 1, eligible=1), prompt("z", 1, eligible=1)],
+    )
+    assert first.curve.loc[1, ["survival", "lo", "hi"]].tolist() == pytest.approx([2 / 3, 0, 1])
+    assert difference.loc[1, "difference"] == pytest.approx(0 - 2 / 3)
+    assert difference.loc[0, ["lo", "hi"]].notna().all()
+    assert difference.loc[1, ["lo", "hi"]].isna().all()
 
 
-def test_the_ceiling_and_what_it_hides(tmp_path):
+def test_what_a_longer_block_could_add_is_bounded_not_extrapolated(tmp_path):
     top = BLOCK - 1
-    # of 10 steps 4 fill the block, 1 fails at the last slot: conditional 4/5 there
-    prompts = prompts_of([top] * 4 + [top - 1] + [0] * 5)
-    ceiling = both(tmp_path, prompts, prompts)[0].ceiling
-    assert (ceiling.k, ceiling.mass) == (top, pytest.approx(0.4))
-    assert ceiling.hidden == pytest.approx(0.4 * 0.8 / 0.2)
-    assert ceiling.lo < 0.4 < ceiling.hi
+    # all that reach the last slot pass it: going on at that rate would never end
+    rows = prompts_of([top] * 4 + [0] * 6)
+    comparison = compare_runs(write_run(tmp_path / "a", rows), write_run(tmp_path / "b", prompts_of([0] * 10)))
+    (told,) = ceilings(comparison)  # nothing of B, which never got so far
+    assert told.startswith("A: all 7 draft tokens are accepted in 40.0% of steps (")
+    assert told.endswith("A slot more could add at most 0.40 tokens a step; how many it would add was not seen.")
 
 
-@pytest.mark.parametrize(("accepted", "hidden"), [([BLOCK - 1] * 6, None), ([0] * 6, 0.0)])
-def test_a_ceiling_of_all_or_nothing(tmp_path, accepted, hidden):
-    assert both(tmp_path, prompts_of(accepted), prompts_of(accepted))[0].ceiling.hidden == hidden
+def test_the_tables_and_the_figure_tell_the_steps_at_risk(tmp_path):
+    rows = [*prompts_of([3] * 5), prompt("cut", 2, eligible=2)]
+    comparison = compare_runs(write_run(tmp_path / "a", rows), write_run(tmp_path / "b", rows))
+    assert "\n| 3 | 5 | 5 | 100.0% | 100.0% | 0.0 | 0.0 to 0.0 |\n" in survival_table(comparison)
+    assert "\n| 5 | 0 | 0 | — | — | — | — |\n" in conditional_table(comparison)
+    plot = next(plot for plot in comparison.figures() if plot.name == "survival")
+    assert [label.get_text() for label in plot.figure.axes[1].get_xticklabels()][1:3] == ["2\n6", "3\n5"]
+    assert plot.data.query("arm == 'A'")["at_risk"].tolist() == [6, 6, 5, 5, 5, 5, 5]
 
 
 def test_lost_prompts_are_no_part_of_the_curve(tmp_path):
