@@ -107,8 +107,10 @@ def _disagreements(evaluated: Evaluated) -> Iterator[str]:
         ids = listing(wrong["prompt_id"])
         yield f"{protocol}: {counted(len(wrong), 'prompt')} whose steps are not those logged ({ids})"
     if protocol == "generate":
-        outside = counting_of(run.manifest, protocol).outside
-        wrong = rows[rows["output_tokens"].notna() & (rows["output_tokens"] - outside != rows["tokens"])]
+        counting = counting_of(run.manifest, protocol)
+        outside = counting.outside
+        beyond = rows["tokens"] - (rows["output_tokens"] - outside)  # none, but of a last step that is whole
+        wrong = rows[rows["output_tokens"].notna() & ((beyond < 0) | ((beyond > 0) & (counting.last_step != "whole")))]
         if len(wrong):
             rule = "output_tokens - 1" if outside else "output_tokens"
             yield (

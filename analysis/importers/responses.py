@@ -4,8 +4,9 @@
     {"question_id": 3, "dataset": "gsm8k", "acceptance_lengths": [4, 7, 2], "num_output_tokens": 14,
      "time_per_output_token": 0.004}
 
-That function counts the bonus token, no prefill token, and may cut the last step; its time per token is the
-decoding time over *all* output tokens. Files that count otherwise are found by their own sums.
+That function counts the bonus token, no prefill token, and may cut the last step, or the output alone; its time per
+token is the decoding time over *all* output tokens. How a file counts is found from its own sums; a rule that fewer
+than half of its rows keep is none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 from analysis.counting import Counting
-from analysis.importers.conventions import CONVENTIONS, fit
+from analysis.importers.conventions import CONVENTIONS, WHOLE, fit
 from analysis.importers.model import (
     Found,
     Imported,
@@ -69,12 +70,18 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
     notes = []
     if not with_total:
         notes.append(f"no row states its output tokens, so the counting could not be checked; taken as: {convention}")
+    elif convention == WHOLE:
+        past = sum(convention.beyond(lengths, total) > 0 for lengths, total in with_total)
+        notes.append(
+            f"the file's sums show that it counts {convention}: in {past} of {len(with_total)} rows the last step goes "
+            "past the end of the output, and counts as it was accepted"
+        )
     elif convention != CONVENTIONS[0]:
         notes.append(f"the file's sums show that it counts {convention}; steps are given with the bonus token")
     responses = []
     for row, lengths, total in raw:
         try:
-            if total is not None and not convention.holds(lengths, total):
+            if total is not None and (2 * kept < len(with_total) or not convention.holds(lengths, total)):
                 raise RowError(
                     f"{len(lengths)} lengths sum to {sum(lengths)} with {total} output tokens; {kept} of "
                     f"{len(with_total)} rows count {convention}"
@@ -96,7 +103,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
         label=source.stem,
         counting=Counting(
             prefill_token=cast(Literal["outside", "inside"], convention.prefill) if with_total else "outside",
-            last_step="unknown",
+            last_step="whole" if convention.whole else "unknown",
             time="prefill and decode",
             ids="tokens" if any(r.ids is not None for r in responses) else "words",
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.aggregate import totals_of
+from analysis.check import main as main_of_check
 from analysis.errors import DataError
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options, read_file
@@ -153,6 +154,42 @@ def test_the_counting_of_lists_is_found_from_their_sums(tmp_path: Path, bonus: b
     (run,) = runs(logs.write(tmp_path, "lists.jsonl", logs.lines(rows)))
     assert run.counting.prefill_token == prefill
     assert [list(r.emitted or ()) for r in run.responses] == [[4, 2], [8, 8, 1], [3], [1, 1, 5]]
+
+
+def listed(*rows: tuple[list[int], int]) -> bytes:
+    return logs.lines(
+        [{"id": i, "acceptance_lengths": n, "num_output_tokens": total} for i, (n, total) in enumerate(rows)]
+    )
+
+
+def test_a_last_step_past_the_end_of_the_output_counts_whole(tmp_path: Path) -> None:
+    """The output is cut at the stop token, the list is not: over by 0, 1 and 3 of a last step of 5, 2 and 4."""
+    path = logs.write(tmp_path, "lists.jsonl", listed(([4, 5], 10), ([3, 2], 5), ([6, 4], 8)))
+    _, found = read_file(path)
+    (run,) = found.runs
+    assert not found.problems and (run.counting.prefill_token, run.counting.last_step) == ("outside", "whole")
+    assert lengths(run).pooled == pytest.approx(24 / 6)
+    assert any("in 2 of 3 rows the last step goes past the end" in note for note in run.notes)
+    write_run(tmp_path / "run", run, name="run")
+    assert main_of_check([str(tmp_path / "run")]) == 0
+
+
+def test_output_that_is_in_no_step_and_a_step_without_output_are_no_last_step(tmp_path: Path) -> None:
+    rows = [([4, 5], 10), ([3, 2], 5), ([6, 4], 8), ([6, 4], 12), ([6, 4], 7)]
+    _, found = read_file(logs.write(tmp_path, "lists.jsonl", listed(*rows)))
+    assert [p.line for p in found.problems] == [4, 5]
+
+
+def test_one_odd_row_does_not_change_how_the_others_count(tmp_path: Path) -> None:
+    """Nineteen of twenty hold the prefill token inside, which a whole last step of 3 would allow too."""
+    path = logs.write(tmp_path, "lists.jsonl", listed(*[([4, 3], 7)] * 19, ([4, 3], 6)))
+    _, found = read_file(path)
+    assert found.runs[0].counting.prefill_token == "inside" and [p.line for p in found.problems] == [20]
+
+
+def test_a_counting_that_a_minority_keeps_is_not_taken(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no row could be used .3 left out; .* 1 of 3 rows count"):
+        runs(logs.write(tmp_path, "lists.jsonl", listed(([4, 2], 7), ([4, 2], 20), ([4, 2], 30))))
 
 
 def test_a_list_without_a_total_says_that_its_counting_was_not_checked(tmp_path: Path) -> None:
