@@ -25,7 +25,10 @@ class Arm(Protocol):
     vocabulary: frozenset[int] | None  # target ids that it can propose, None for all
 
     def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
-        """Greedy draft, int64 [batch, B - 1], after anchor tokens whose contexts have features [S_i, T, H]."""
+        """Greedy draft, int64 [batch, B - 1], after anchor tokens whose contexts have features [S_i, T, H].
+
+        Features are on the arm's device, here and below.
+        """
         ...
 
     def contributions(self, features: torch.Tensor) -> Contributions | None:
@@ -47,19 +50,19 @@ class BlockArm:
     @torch.inference_mode()
     def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
         """See :class:`Arm`; one forward pass over the whole batch."""
-        lengths = torch.tensor([len(f) for f in features])
+        lengths = torch.tensor([len(f) for f in features], device=self.device)
         padded = torch.nn.utils.rnn.pad_sequence([f.to(self.drafter.dtype) for f in features], batch_first=True)
         ids = torch.full((len(anchors), 1, self.block_size), self.drafter.config.mask_token_id)
         ids[:, 0, 0] = torch.tensor(anchors)
         embeddings = self.head.embed(ids).to(self.device)
-        hidden = self.drafter.draft_hidden(padded.to(self.device), embeddings, lengths[:, None].to(self.device))
+        hidden = self.drafter.draft_hidden(padded, embeddings, lengths[:, None])
         rows = (hidden[:, 0, 1:] @ self.head.weight.T).argmax(-1)
         return self.head.ids[rows].cpu().numpy()
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:
         """See :class:`Arm`."""
-        return self.drafter.fusion.contributions(features.float().to(self.device))
+        return self.drafter.fusion.contributions(features.float())
 
 
 class NextTokenArm:

@@ -190,7 +190,7 @@ class _Answering:
         output = self.target.forward(ids.to(self.target.device), layer_ids=self.layer_ids)
         assert output.features is not None
         return [
-            self._example(chat.prompt, chat.tokens, chat.supervised or [], features.to("cpu", self.dtype))
+            self._example(chat.prompt, chat.tokens, chat.supervised or [], features.to(self.dtype))
             for chat, features in zip(batch, output.features, strict=True)
         ]
 
@@ -205,7 +205,7 @@ class _Answering:
             tokens=torch.tensor(tokens[:length]),
             prompt_length=supervised.index(True),
             supervised=torch.tensor(supervised[:length]),
-            features=None if features is None else features[: length - 1],
+            features=None if features is None else features[: length - 1].cpu(),
         )
 
 

@@ -34,6 +34,7 @@ class Prefix:
     eval_id: str
     describe: Callable[[Prompt], dict[str, Any]]  # further columns of a prompt's row in the prompts table
 
+    @torch.inference_mode()
     def batch(self, prompts: Sequence[Prompt], arms: Sequence[Arm]) -> list[BatchRows]:
         """Rows of every arm for a batch of prompts, which the target answers once for all of them."""
         tokens = [self.target.encode_chat(messages(prompt)) for prompt in prompts]
@@ -49,8 +50,9 @@ class Prefix:
         output: GreedyOutput,
         layers: Sequence[int],
     ) -> BatchRows:
-        picked = [layers.index(layer) for layer in arm.layer_ids]
-        features = [f[:, picked] for f in output.features or [torch.empty(len(t), 0, 0) for t in tokens]]
+        states = output.features or [torch.empty(len(t), 0, 0) for t in tokens]
+        picked = torch.tensor([layers.index(layer) for layer in arm.layer_ids], dtype=torch.int64).to(states[0].device)
+        features = [state.index_select(1, picked) for state in states]
         contexts = [f[: len(t)] for f, t in zip(features, tokens, strict=True)]
         drafts = arm.propose(contexts, [answer[0] for answer in output.tokens])
         rows = BatchRows()

@@ -65,7 +65,7 @@ class GreedyOutput:
     """Greedy answers of a batch, one entry per prompt."""
 
     tokens: list[list[int]]  # the answer, up to and with its first stop token
-    features: list[Tensor] | None  # [prompt + answer - 1, T, H] on the CPU: all tokens but the last, which was not run
+    features: list[Tensor] | None  # [prompt + answer - 1, T, H]: all tokens but the last, which was not run
 
 
 class Target:
@@ -253,7 +253,7 @@ class Target:
         """Answer a batch of prompts greedily: left padding, KV cache, finished rows leave the batch at once.
 
         stop: end a row at its first token in ``stop_ids``. feature_dtype: of the returned features (default:
-        the model's). Last bits of features and ties of logits depend on the batch's composition.
+        the model's), which stay on the target's device. Last bits of features and ties of logits depend on the batch's composition.
         """
         if not prompts or not all(prompts) or max_new_tokens < 1:
             raise ValueError("a batch needs a prompt, a prompt a token, and an answer room for one")
@@ -272,7 +272,7 @@ class Target:
         while rows:
             output = self.forward(ids, layer_ids=layer_ids, attention_mask=mask, cache=cache, logits=1)
             if output.features is not None:
-                features = output.features.to("cpu", feature_dtype)
+                features = output.features.to(feature_dtype or self.dtype)
                 for row, index in enumerate(rows):
                     pieces[index].append(features[row, skip[index] :].clone())
             assert output.logits is not None

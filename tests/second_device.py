@@ -124,7 +124,8 @@ class _Factories(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
         named = getattr(func, "__name__", "")
-        if isinstance(generator := kwargs.get("generator"), Generator):
+        generator = kwargs.get("generator")
+        if isinstance(generator, Generator) and (args or device is not None):
             kind = torch.device(device).type if device is not None else args[0].device.type
             if kind != generator.kind:
                 raise RuntimeError(f"{func}: Expected a '{kind}' device type for generator, found '{generator.kind}'")

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from drafters.arms import BlockArm
 from drafters.decode import decode
 from drafters.model import Drafter
+from drafters.prefix import Prefix
+from drafters.prompts import load_prompts
 from drafters.sampling import Sampling
 from drafters.target import Target
 from tests import second_device
@@ -87,3 +90,16 @@ def test_sampling_moves_tokens_and_no_distribution(target_folder, prompts, cross
     there = len(prompts[1:]) * max(LENGTHS[1:])  # the padded prompts
     assert crossings.elements < there + 2 * target.vocab_size
     assert found == expected
+
+
+def test_an_evaluation_leaves_hidden_states_where_they_are(workplace, target_folder, crossings):
+    asked = load_prompts(["test.jsonl"])
+    with second_device.second_device() as device:
+        target = Target.load(str(target_folder), device=device)
+        arm = BlockArm(drafter_of(target, fusion="gated"), target, device)
+        crossings.elements = 0
+        (rows,) = Prefix(target, "e", lambda prompt: {}).batch(asked, [arm])
+    tokens = sum(row["prompt_tokens"] + row["output_tokens"] - 1 for row in rows.tables["prompts"])
+    assert len(rows.tables["gate_stats"]) == 4 * len(asked)
+    # five numbers for every token and target layer, and what is negligible beside them, ids above all
+    assert 10 * tokens <= crossings.elements < 12 * tokens < tokens * 2 * target.hidden_size
