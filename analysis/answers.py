@@ -29,6 +29,8 @@ def facts(e: Estimate) -> str:
     pairs = counted(e.n_pairs, "prompt")
     if e.n_clusters < e.n_pairs:
         pairs += f" in {counted(e.n_clusters, 'cluster')}"
+    if e.verdict is Verdict.IDENTICAL:  # nothing was left to test
+        return f"equal on each of {pairs}"
     inside = ""
     if e.verdict is Verdict.EQUIVALENT and e.equivalence is not None:
         q = e.equivalence
@@ -46,7 +48,7 @@ def dataset_sentence(name: str, e: Estimate) -> str:
 def answers(c: Comparison) -> list[tuple[str, str]]:
     """The questions that this comparison can be asked, with their answers."""
     found = [
-        ("Is B better?", f"{c.overall.verdict}: {facts(c.overall)}."),
+        ("Is B better?", f"{_capital(c.overall.verdict)}: {facts(c.overall)}."),
         ("By how much?", _how_much(c)),
         ("On which data sets?", _where(c)),
         ("Is it the gate's dynamics, or only its mean?", _why(c)),
@@ -61,6 +63,8 @@ def _how_much(c: Comparison) -> str:
     if e.mean_a is None or e.estimate is None:
         return ""
     told = f"{number(e.mean_b)} against {number(e.mean_a)} {c.estimand.unit}, {100 * e.estimate / e.mean_a:+.1f}%."
+    if e.verdict is Verdict.IDENTICAL:
+        told = f"{number(e.mean_a)} {c.estimand.unit} in both."
     if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
         where = f" on {counted(found.n_pairs, 'whole answer')}" if c.protocol == "prefix" else ""
         told += f" In time per token{where}, B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A."
@@ -70,10 +74,12 @@ def _how_much(c: Comparison) -> str:
 def _where(c: Comparison) -> str:
     if len(c.by_dataset) < 2:
         return ""
+    if c.overall.n_zero == c.overall.n_pairs:
+        return "The arms do not differ on any of them."
     words: dict[str, list[str]] = {}
     for name, e in c.by_dataset.items():
         words.setdefault(e.verdict, []).append(f"{one_line(name)} {signed(e.estimate, 2)}")
-    told = "; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in words.items()) + "."
+    told = _capital("; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in words.items())) + "."
     different = [
         f"{one_line(i.dataset)} ({signed(i.estimate, 2)} against {i.against})" for i in c.interactions if i.shown
     ]
@@ -124,7 +130,9 @@ def _dynamics(controls: Sequence[Control]) -> str:
 
 def _how_sure(c: Comparison) -> str:
     e, d = c.overall, c.declaration
-    told = f"{wording.METHODS[e.method].capitalize()}; {counted(e.n_pairs, 'prompt')}"
+    method = "No test is possible" if e.method == "none" else wording.METHODS[e.method].capitalize()
+    told = "There was nothing to test" if e.verdict is Verdict.IDENTICAL else method
+    told += f"; {counted(e.n_pairs, 'prompt')}"
     told += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
     told += (
         f"Role of the prompts: {roles_in_words(d.roles)}{'; picked after looking (post hoc)' if d.post_hoc else ''}. "
@@ -135,16 +143,24 @@ def _how_sure(c: Comparison) -> str:
 def _what_next(c: Comparison) -> str:
     e = c.overall
     told = []
-    if e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL:
-        if e.mde is None:
+    if e.verdict is Verdict.IDENTICAL:
+        checkpoints = {arm.manifest.drafter and arm.manifest.drafter.checkpoint_sha256 for arm in (c.a, c.b)}
+        same = len(checkpoints) == 1 and None not in checkpoints
+        told.append(
+            "Both runs are of one checkpoint, so no difference was to be expected."
+            if same
+            else "Prompts on which the arms differ at all: on these they cannot be told apart."
+        )
+    elif e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL:
+        if e.mde is None and e.se != 0:  # without spread no such difference is defined
             told.append("No difference, however large, could have been found with these data.")
-        else:
+        elif e.mde is not None:
             told.append(
                 f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones "
                 "may well be there."
             )
         told += [text] if (text := _prompts_for(e)) else []
-    if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and e.equivalence is None:
+    if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and c.declaration.margin is None:
         told.append("To conclude that there is none, state a margin beforehand (--margin).")
     told.append("Several training seeds per arm (--vs) would tell whether the difference survives another training.")
     if not c.declaration.confirmatory:
@@ -162,3 +178,7 @@ def _prompts_for(e: Estimate) -> str:
     prompts = round(needed * e.n_pairs / e.n_clusters)
     clusters = f" in {needed:,} clusters" if e.n_clusters < e.n_pairs else ""
     return f"One of {signed(e.estimate)}, as seen here, wants about {prompts:,} prompts{clusters}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

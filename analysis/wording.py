@@ -122,6 +122,11 @@ _CAUTIONS = {
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "
     "beforehand, so it counts as none.",
+    "unseen-values": "Not shown to be equivalent: {units} cannot exclude a kind of prompt that is none of them and "
+    "would move the mean to the margin of {margin:g} (p = {p}; the arms' values are up to {reach:.3g} apart); "
+    "about {wanted} could.",
+    "no-range": "Not shown to be equivalent: every value of both arms is the same, which does not tell how far values "
+    "can differ.",
     "lone-clusters": "No interval with data sets weighing the same: of {names} there is one cluster only.",
     "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
     "differ in how their steps spread over the data sets.",
@@ -236,7 +241,7 @@ def one_line(text: object) -> str:
 def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float | None]], facts: str) -> str:
     """The conclusion as a sentence. ``arms``: label and mean of A, then of B; ``facts``: difference, interval, p, n."""
     (name_a, mean_a), (name_b, mean_b) = arms
-    a, b = f"{name_a} (A)", f"{name_b} (B)"
+    a, b = (name if name.endswith(f"({side})") else f"{name} ({side})" for name, side in ((name_a, "A"), (name_b, "B")))
     if verdict is Verdict.IDENTICAL:
         return f"{a} and {b} are identical here: {metric.name} {number(mean_a)} {metric.unit} in both, {facts}."
     if verdict is Verdict.EQUIVALENT:
