@@ -263,6 +263,62 @@ def test_a_log_line_may_lack_what_older_versions_lacked(tmp_path: Path) -> None:
     assert [p.line for p in found.problems] == [1] and "number of drafts is not known" in found.problems[0].reason
 
 
+def test_drafts_of_one_length_are_counted_and_not_inferred_from_a_rounded_mean(tmp_path: Path) -> None:
+    """3 of 468 drafts accepted one token: a mean of 1.0064, printed 1.01, would make 300 drafts of them. 2 of 500 are
+    printed 1.00."""
+    text = logs.vllm_log(1.01, 3, 1404, [0.006, 0, 0]) + logs.vllm_log(1.00, 2, 1500, [0.004, 0, 0])
+    _, found = read_file(logs.write(tmp_path, "v.log", text))
+    (run,) = found.runs
+    assert not found.problems and run.aggregates[0].drafts == 968
+    assert run.aggregates[0].tau == pytest.approx(1 + 5 / 968)
+    assert not any("exactly" in what for what in run.unknown)
+
+
+#: 57 drafts of 3 tokens, 66 accepted; then 62 drafts, 99 accepted.
+_LLAMA = (
+    (66, 171, 2.16, "0.632, 0.333, 0.193"),
+    (99, 186, 2.60, "0.742, 0.500, 0.355"),
+)
+
+
+def _llama(kind: str) -> str:
+    lines = []
+    drafts, drafted, accepted = 0, 0, 0
+    for a, g, mean, shares in _LLAMA:
+        drafts, drafted, accepted = drafts + g // 3, drafted + g, accepted + a
+        slot = "0.00.873.131 I slot print_timing: id  0 | task 0 | "
+        rate = f"draft acceptance = {a / g:.5f} ({a:5d} accepted / {g:5d} generated)"
+        lines += {
+            "statistics": [
+                f"draft acceptance rate = {a / g:.5f} ({a:5d} accepted / {g:5d} generated)",
+                f"statistics draft: #calls(b,g,a) = 1 9 9, #gen drafts = {drafts}, #acc drafts = 9, "
+                f"#gen tokens = {drafted}, #acc tokens = {accepted}, dur(b,g,a) = 0.004, 1532.1, 0.1 ms",
+                "statistics ngram_mod: #calls = 9, #gen drafts = 0, #acc drafts = 0, #gen tokens = 0, #acc tokens = 0",
+            ],
+            "mean acceptance length": [
+                f"{slot}{rate}, mean acceptance length = {mean:5.2f}, acceptance rate per position = ({shares})"
+            ],
+            "mean len": [f"{slot}{rate}, mean len = {mean:5.2f}"],
+            "acc per pos": [f"{slot}{rate}, mean len = {mean:5.2f}", f"{slot}     acc per pos = ({shares})"],
+        }[kind]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("kind", ["statistics", "mean acceptance length", "mean len", "acc per pos"])
+def test_lines_of_every_version_of_llama_cpp(tmp_path: Path, kind: str) -> None:
+    _, found = read_file(logs.write(tmp_path, "l.log", _llama(kind)))
+    (total,) = found.runs[0].aggregates
+    assert not found.problems and (total.drafts, total.accepted, total.draft_tokens) == (119, 165, 357)
+    assert (total.accepted_at is not None) == (kind in ("mean acceptance length", "acc per pos"))
+
+
+def test_counts_since_the_server_started_are_not_a_requests_own(tmp_path: Path) -> None:
+    """The log begins in the middle of a server's life, so only the second request's rise is its own."""
+    text = _llama("statistics").replace("= 171, #acc", "= 999, #acc").replace("= 357, #acc", "= 1185, #acc")
+    _, found = read_file(logs.write(tmp_path, "l.log", text))
+    assert [p.line for p in found.problems] == [1] and found.runs[0].aggregates[0].drafts == 62
+
+
 @pytest.mark.parametrize(
     ("document", "why"),
     [
