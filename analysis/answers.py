@@ -9,8 +9,7 @@ from analysis.comparison import Comparison
 from analysis.controls import Control
 from analysis.estimate import Estimate
 from analysis.exploration import roles_in_words
-from analysis.inference import FEWEST
-from analysis.sensitivity import POWER, clusters_needed
+from analysis.sensitivity import POWER
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
 
 #: With fewer prompts than this the minimum detectable effect is told whatever the verdict.
@@ -156,28 +155,20 @@ def _what_next(c: Comparison) -> str:
             told.append("No difference, however large, could have been found with these data.")
         elif e.mde is not None:
             told.append(
-                f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones "
-                "may well be there."
+                f"A true difference of {number(e.mde)} is found with probability {POWER:g} on data like these; smaller "
+                "ones may well be missed."
             )
-        told += [text] if (text := _prompts_for(e)) else []
+    if e.verdict is Verdict.INCONCLUSIVE:
+        told.append(
+            "How many prompts a difference worth having wants, whatever was seen here, says python -m analysis.power "
+            "A B --effect X: fresh ones, and one test on them."
+        )
     if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and c.declaration.margin is None:
         told.append("To conclude that there is none, state a margin beforehand (--margin).")
-    told.append("Several training seeds per arm (--vs) would tell whether the difference survives another training.")
+    told.append("Several training seeds per arm (--vs) would tell whether this survives another training.")
     if not c.declaration.confirmatory:
         told.append("Prompts set aside beforehand as confirmatory would rule out a lucky look.")
     return " ".join(told)
-
-
-def _prompts_for(e: Estimate) -> str:
-    """How many prompts would show a difference as large as the one seen."""
-    if not e.estimate or not e.se:
-        return ""
-    needed = clusters_needed(e.estimate, e.se, e.n_clusters, fewest=FEWEST)
-    if needed is None or needed <= e.n_clusters:
-        return ""
-    prompts = round(needed * e.n_pairs / e.n_clusters)
-    clusters = f" in {needed:,} clusters" if e.n_clusters < e.n_pairs else ""
-    return f"One of {signed(e.estimate)}, as seen here, wants about {prompts:,} prompts{clusters}."
 
 
 def _capital(text: str) -> str:

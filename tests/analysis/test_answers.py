@@ -49,7 +49,7 @@ def test_a_run_against_itself_is_one_checkpoint_and_its_arms_are_named_once(tmp_
 def test_without_spread_no_detectable_difference_is_spoken_of(tmp_path):
     found = told(compare_runs(*two_runs(tmp_path, [1] * 8, [2] * 8, **BARE)))
     assert found["Is B better?"].startswith("B better: a difference of +1.000 (")
-    assert "could have been found" not in found[NEXT] and "would have been found" not in found[NEXT]
+    assert "could have been found" not in found[NEXT] and "is found with" not in found[NEXT]
 
 
 def test_a_test_that_cannot_reject_could_have_found_nothing(tmp_path):
@@ -58,3 +58,17 @@ def test_a_test_that_cannot_reject_could_have_found_nothing(tmp_path):
         assert found["Is B better?"].startswith("Inconclusive: a difference of 0.000 (")
         assert found[NEXT].startswith("No difference, however large, could have been found with these data.")
     assert found["How sure is this?"].startswith("No test is possible; 5 prompts, 1 cluster. ")
+
+
+# --- what next -------------------------------------------------------------------------------------------------
+
+
+def test_no_number_of_prompts_is_drawn_from_the_difference_that_was_seen(tmp_path):
+    d = [1, -1, 0, 0, 0, 0, 0, 1] * 5
+    runs = two_runs(tmp_path, [3] * 40, [3 + x for x in d], **BARE)
+    wanted = told(compare_runs(*runs))[NEXT]
+    assert "wants about" not in wanted
+    assert "python -m analysis.power A B --effect X: fresh ones, and one test on them." in wanted
+    equivalent = compare_runs(*runs, margin=1.0)
+    assert told(equivalent)["Is B better?"].startswith("Equivalent: ")
+    assert "analysis.power" not in told(equivalent)[NEXT]
