@@ -155,8 +155,8 @@ def _what_next(c: Comparison) -> str:
             told.append("No difference, however large, could have been found with these data.")
         elif e.mde is not None:
             told.append(
-                f"A true difference of {number(e.mde)} is found with probability {POWER:g} on data like these; smaller "
-                "ones may well be missed."
+                f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones "
+                "may well have been missed."
             )
     if e.verdict is Verdict.INCONCLUSIVE:
         told.append(
