@@ -147,7 +147,7 @@ def test_small_or_inconclusive_data_say_what_they_could_have_shown(compare):
     _, out, result = compare(D)
     mde = result["overall"]["mde"]
     assert f"A true difference of {mde:.3f} would have been found with probability 0.8" in out
-    assert "wants about" in out
+    assert "python -m analysis.power A B --effect X" in out
     _, out, _ = compare([0, 1, 2])
     assert "No difference, however large, could have been found" in out
 
