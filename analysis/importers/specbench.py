@@ -11,7 +11,6 @@ generation, prefill too. Both tools append: of a question that was run again the
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,38 +41,41 @@ def recognise(source: Source) -> int:
 
 
 def read(source: Source) -> Found:
-    """One run: the file."""
-    responses: list[Response] = []
+    """One run per model of the file."""
+    models: dict[str, list[Response]] = {}
     problems: list[Problem] = []
-    models: Counter[str] = Counter()
     for row in source.rows():
         try:
-            responses += _responses(row)
-            models[str(row.value.get("model_id") or "")] += 1
+            responses = _responses(row)
+            models.setdefault(str(row.value.get("model_id") or ""), []).extend(responses)
         except RowError as error:
             problems.append(Problem(row.line, str(error)))
-    responses = last_of_each(responses, problems)
-    label = models.most_common(1)[0][0] if models else ""
+    runs = [
+        _run(source, model, last_of_each(responses, problems), several=len(models) > 1)
+        for model, responses in models.items()
+    ]
+    return Found(runs, [*problems, *source.damage])
+
+
+def _run(source: Source, model: str, responses: list[Response], *, several: bool) -> Imported:
     notes = []
-    if len(models) > 1:
-        notes.append(f"rows of {len(models)} models: {', '.join(sorted(models))}; all count as one arm")
     stated = [r for r in responses if r.emitted is not None]
     if len(stated) < len(responses):
         notes.append(f"{len(responses) - len(stated)} of {len(responses)} turns have a number of steps, but no lengths")
     unknown = ["target", "block size", "drafted tokens per step", "prompt length", "time of prefill alone"]
     if any(r.dataset is None for r in responses):
         unknown.append("category of the questions (--questions FILE gives it)")
-    run = Imported(
+    return Imported(
         format=NAME,
-        label=label or source.stem,
+        label=model or source.stem,
+        variant=(model or "without model_id") if several else None,
         counting=Counting(prefill_token="inside", last_step="whole", time="prefill and decode", ids="words"),
         responses=responses,
         mode="plain" if responses and all(r.steps == r.tokens for r in responses) else "draft",
-        temperature=_temperature(label),
+        temperature=_temperature(model),
         unknown=unknown,
         notes=notes,
     )
-    return Found([run], [*problems, *source.damage])
 
 
 def _responses(row: Row) -> list[Response]:

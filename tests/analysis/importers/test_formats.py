@@ -142,6 +142,13 @@ def test_the_last_run_of_a_question_counts_and_is_said(tmp_path: Path) -> None:
     assert [str(p) for p in found.problems] == ["line 2: question 200 was run again on line 4; the last run counts"]
 
 
+def test_answers_of_two_models_are_two_runs(tmp_path: Path) -> None:
+    other = [logs.answer(n, [[1, 1]]) | {"model_id": "toy-sps"} for n in (81, 200)]
+    eagle, sps = runs(logs.write(tmp_path, "cat.jsonl", logs.lines([*logs.ANSWERS, *other])))
+    assert (eagle.variant, sps.variant) == ("toy-eagle-temperature-0.0", "toy-sps")
+    assert lengths(eagle).pooled == pytest.approx(30 / 9) and lengths(sps).pooled == 1.0
+
+
 @pytest.mark.parametrize(
     ("bonus", "prefill"), [(True, "outside"), (True, "inside"), (False, "outside"), (False, "inside")]
 )
