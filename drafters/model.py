@@ -219,9 +219,9 @@ class Drafter(nn.Module):
 
     def cast(self, dtype: torch.dtype) -> Drafter:
         """Give the weights this type; the rotary embedding's frequencies, which bfloat16 would spoil, keep theirs."""
-        for parameter in self.parameters():
-            if parameter.dtype != dtype:
-                parameter.data = parameter.data.to(dtype)
+        frequencies = self.inv_freq
+        self.to(dtype)
+        self.inv_freq = frequencies
         return self
 
     def rotary(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -253,7 +253,8 @@ class Target:
         """Answer a batch of prompts greedily: left padding, KV cache, finished rows leave the batch at once.
 
         stop: end a row at its first token in ``stop_ids``. feature_dtype: of the returned features (default:
-        the model's), which stay on the target's device. Last bits of features and ties of logits depend on the batch's composition.
+        the model's), which stay on the model's device. Last bits of features and ties of logits depend on the
+        batch's composition.
         """
         if not prompts or not all(prompts) or max_new_tokens < 1:
             raise ValueError("a batch needs a prompt, a prompt a token, and an answer room for one")

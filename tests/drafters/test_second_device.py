@@ -13,6 +13,7 @@ TABLES = ("acceptance", "prompts", "gates", "gate_stats", "fusion")
 ARMS = {
     "concat": ["drafter.draft_vocab=null"],
     "gated": ["corpus.features=online"],
+    "layerwise": ["corpus.features=online", "target_dtype=bfloat16"],
     "layerwise_gated": ["drafter.kv=separate", "loss.weighting=dpace", "training.accumulate=2", "training.batch=2"],
 }
 
