@@ -3,8 +3,8 @@
     vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 255.0
 
 Series of one counter are summed over their labels (engines, models) but ``position``; ``*_created`` are times, not
-counts. Each engine's counters must agree with each other, or are left out. A file may hold two snapshots, one after
-the other.
+counts. Each engine's counters must agree with each other, or are left out. A file may hold several snapshots, one after
+the other: what is counted is their rise, from 0 again where an engine's counters fell.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from analysis.counting import Counting
@@ -45,28 +45,35 @@ def read(source: Source, before: Source | None = None) -> Found:
         earlier, _, _ = _snapshots(before)
         if not earlier:
             raise RowError(f"{before.path}: no counter of speculative decoding")
-        first = earlier[-1]
+        snapshots = [earlier[-1], *snapshots] if snapshots else []
     elif len(snapshots) > 1:
-        first = snapshots[0]
-        notes.append(f"{len(snapshots)} snapshots in the file: the last less the first")
+        notes.append(f"{len(snapshots)} snapshots in the file: their rise from the first to the last")
     else:
-        first = {}
+        snapshots = [{}, *snapshots] if snapshots else []
         notes.append("one snapshot only: counts since the server started (--before FILE gives an earlier one)")
     if not snapshots:
         return Found([], problems)
     engines: dict[str, list[Series]] = {}
-    for series in snapshots[-1]:
+    for series in {series: None for snapshot in snapshots[1:] for series in snapshot}:
         engines.setdefault(dict(series[1]).get("engine", ""), []).append(series)
     good: list[Aggregate] = []
     told: list[str] = []
     for name, its in engines.items():
+        which = f"engine {name or 'without a name'}" if len(engines) > 1 else ""
         try:
             # engine by engine, since a sum could hide what contradicts itself
-            aggregate, notes_of_engine = _aggregate({series: snapshots[-1][series] for series in its}, first)
+            rise, starts = _rise(its, snapshots)
+            if before is not None:
+                _require_before(its, snapshots[0], starts)
+            aggregate, notes_of_engine = _aggregate(rise)
         except RowError as error:
-            which = f"engine {name or 'without a name'} left out: " if len(engines) > 1 else ""
-            problems.append(Problem(None, f"{which}{error}"))
+            problems.append(Problem(None, f"{which} left out: {error}" if which else str(error)))
             continue
+        if starts:
+            notes.append(
+                f"{which or 'the server'} was started anew {starts} time{'s'[: starts != 1]}: its counters fell, and "
+                "count from 0 after it; what it did between the last snapshot before and the start is lost"
+            )
         good.append(aggregate)
         told += [note for note in notes_of_engine if note not in told]
     if not good:
@@ -114,15 +121,42 @@ def _snapshots(source: Source) -> tuple[list[Snapshot], str, list[Problem]]:
     return snapshots, engine, problems
 
 
-def _aggregate(after: Snapshot, before: Snapshot) -> tuple[Aggregate, list[str]]:
-    """One engine between two snapshots, with notes. Raises RowError for counts that fell, lack or contradict."""
+def _rise(engine: Iterable[Series], snapshots: Sequence[Snapshot]) -> tuple[Counter[Series], int]:
+    """What an engine's series rose by from the first snapshot to the last, and how often it was started anew: then
+    all of them start at 0, though some may be higher than they were."""
+    last = {series: snapshots[0].get(series, 0.0) for series in engine}
+    rise: Counter[Series] = Counter()
+    starts = 0
+    for snapshot in snapshots[1:]:
+        anew = any(snapshot.get(series, count) < count for series, count in last.items())
+        starts += anew
+        for series, count in last.items():
+            if series in snapshot:
+                rise[series] += int(snapshot[series] - (0.0 if anew else count))
+                last[series] = snapshot[series]
+    return rise, starts
+
+
+def _require_before(engine: Iterable[Series], before: Snapshot, starts: int) -> None:
+    """Raises RowError if ``before`` is no earlier state of the same engine."""
+    if starts:
+        raise RowError("counts fell: the server was started anew")
+    names = {name for name, _ in before}
+    if lacking := [(name, labels) for name, labels in engine if name in names and (name, labels) not in before]:
+        name, labels = lacking[0]
+        there = next(other for counter, other in before if counter == name)
+        raise RowError(f"{name} of {_labels(labels)} is not among the counters before, which are of {_labels(there)}")
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> str:
+    return "{" + ",".join(f'{name}="{value[:60]}"' for name, value in labels) + "}"
+
+
+def _aggregate(rise: Mapping[Series, int]) -> tuple[Aggregate, list[str]]:
+    """One engine's totals, with notes. Raises RowError for counts that lack or contradict."""
     totals: Counter[str] = Counter()
     positions: Counter[int] = Counter()
-    for series in after:
-        name, labels = series
-        count = int(after[series] - before.get(series, 0.0))
-        if count < 0:
-            raise RowError(f"{name} fell from {before[series]:g} to {after[series]:g}: the server was started anew")
+    for (name, labels), count in rise.items():
         if name != "accepted_tokens_per_pos":
             totals[name] += count
             continue

@@ -119,10 +119,27 @@ def test_engines_of_which_one_tells_no_positions_sum_without_them(tmp_path: Path
     assert (total.drafts, total.accepted, total.draft_tokens, total.accepted_at) == (40, 40, 120, None)
 
 
-def test_counters_that_fall_are_refused(tmp_path: Path) -> None:
+def test_counters_that_fell_since_the_file_before_are_refused(tmp_path: Path) -> None:
     low, high = logs.prometheus(5, [5, 0, 0]), logs.prometheus(20, [12, 6, 2])
     with pytest.raises(DataError, match="started anew"):
-        runs(logs.write(tmp_path, "m", high + low))
+        runs(logs.write(tmp_path, "m", low), before=logs.write(tmp_path, "before", high))
+
+
+def test_snapshots_of_a_server_that_was_started_anew(tmp_path: Path) -> None:
+    """10 drafts, 30, anew 5, 15: a rise of 20 + 5 + 10. Position 0 rose over the start, but counts from 0 too."""
+    polls = [logs.prometheus(n, at) for n, at in ((10, [4, 1]), (30, [4, 2]), (5, [5, 3]), (15, [9, 3]))]
+    (run,) = runs(logs.write(tmp_path, "m", "".join(polls)))
+    (total,) = run.aggregates
+    assert (total.drafts, total.accepted, total.accepted_at) == (35, 13, [9, 4])
+    assert any("started anew 1 time:" in note for note in run.notes)
+    assert any("4 snapshots" in note for note in run.notes)
+
+
+def test_counters_before_of_other_labels_are_refused(tmp_path: Path) -> None:
+    before = logs.write(tmp_path, "before", logs.prometheus(5, [5, 0, 0]).replace("toy", "other"))
+    after = logs.write(tmp_path, "after", logs.prometheus(20, [12, 6, 2]))
+    with pytest.raises(DataError, match=r'is not among the counters before, which are of .*model_name="other"'):
+        runs(after, before=before)
 
 
 def test_the_last_step_may_have_accepted_more_than_it_emitted(tmp_path: Path) -> None:
