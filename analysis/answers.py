@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis import wording
 from analysis.comparison import Comparison
@@ -100,31 +100,67 @@ def _why(c: Comparison) -> str:
         f"({interval(control.lost.lo, control.lost.hi)})"
         for control in c.controls
     ]
-    return "; ".join(told).replace("; Against", "; against") + ". " + _dynamics(c.controls)
+    return f"{'; '.join(told).replace('; Against', '; against')}. {_dynamics(c.controls)}".rstrip()
 
 
 def _dynamics(controls: Sequence[Control]) -> str:
     """What the controls say together. Frozen and shuffled change one trained drafter, and overstate; static is fair
-    but another training."""
-    verdicts = {control.kind: control.lost.verdict for control in controls}
-    changed = [verdict for kind, verdict in verdicts.items() if kind in ("frozen", "shuffled")]
-    needed = Verdict.B_BETTER in changed
-    if verdicts.get("static") is Verdict.B_BETTER:
-        if changed and not needed:
-            return (
-                "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still "
-                "or shuffled at no cost that can be told. Its movement is then hardly what B gains by; the two arms "
-                "are two trainings, and other seeds would have to say whether the difference is more than that."
-            )
-        return "A gate that moves beats one that was trained not to: the dynamics matter here."
-    if "static" in verdicts:
-        return "Against an arm trained with a static gate there is no sign that the dynamics matter."
-    if needed:
+    but another training. A control of another kind, or of other weights than B's, says nothing of its dynamics."""
+    frozen, shuffled = (_outcome(c for c in controls if c.kind == kind and c.of_b) for kind in ("frozen", "shuffled"))
+    static = _outcome(c for c in controls if c.kind == "static")
+    if static == "worse" and {frozen, shuffled} != {""} and not {frozen, shuffled} & {"worse", "mixed"}:
         return (
-            "The trained gate needs its moments, but freezing or shuffling overstates that, since the projection was "
-            "trained with a moving gate: only an arm trained with a static gate can tell."
+            "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still or "
+            "shuffled at no cost that can be told. Its movement is then hardly what B gains by; the two arms are two "
+            "trainings, and other seeds would have to say whether the difference is more than that."
         )
-    return "No control is told from B: no sign here that the dynamics matter."
+    told = [_of_own_gate(frozen, shuffled), _STATIC[static]]
+    if "worse" in (frozen, shuffled) and not static:
+        told.append("Only an arm trained with a static gate can tell what the dynamics give.")
+    return " ".join(filter(None, told))
+
+
+#: By what became of the arm, or arms, trained with a static gate.
+_STATIC = {
+    "": "",
+    "worse": "A gate that moves beats one that was trained not to: the dynamics matter here, as far as one training of "
+    "each can tell.",
+    "better": "An arm trained with a static gate is better than B: the dynamics are no gain here.",
+    "untold": "B is not told from an arm trained with a static gate: no sign here that the dynamics matter.",
+    "mixed": "The arms trained with a static gate do not agree: other seeds would have to say more.",
+}
+
+
+def _outcome(controls: Iterable[Control]) -> str:
+    """What B is without what these controls lack: ``worse``, ``better``, ``untold``; ``mixed`` where they disagree."""
+    words = {Verdict.B_BETTER: "worse", Verdict.A_BETTER: "better"}
+    found = {words.get(control.lost.verdict, "untold") for control in controls}
+    return "mixed" if len(found) > 1 else next(iter(found), "")
+
+
+def _of_own_gate(frozen: str, shuffled: str) -> str:
+    """What B's own gate, frozen and shuffled, says."""
+    if "mixed" in (frozen, shuffled):
+        return "Controls of one kind do not agree."
+    if frozen == "worse":
+        return (
+            "B's trained gate needs its movement, but freezing overstates that, since the projection was trained with "
+            "a moving gate."
+        )
+    if shuffled == "worse":
+        still = {
+            "": "",
+            "untold": " Held still it costs B nothing that can be told.",
+            "better": " Held still it helps.",
+        }
+        return f"The gates of other tokens harm B, which overstates what its own give.{still[frozen]}"
+    helped = [word for word, outcome in (("frozen", frozen), ("shuffled", shuffled)) if outcome == "better"]
+    if helped:
+        return f"B is better with its gate {' or '.join(helped)}: the movement of its gate is no gain here."
+    tried = [word for word, outcome in (("frozen", frozen), ("shuffled", shuffled)) if outcome]
+    if not tried:
+        return ""
+    return f"B with its gate {' or '.join(tried)} is not told from B: no sign here that it gains by moving."
 
 
 def _how_sure(c: Comparison) -> str:

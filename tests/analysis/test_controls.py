@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from analysis.answers import answers
+from analysis.answers import _dynamics, answers
 from analysis.comparison import compare_runs
 from analysis.controls import kind_of
 from analysis.gate_sections import strangers
@@ -80,7 +82,7 @@ def answer(runs, *names):
 def test_the_answer_says_what_the_controls_can_bear(runs):
     assert "overstates" in answer(runs, "frozen")
     assert "overstates" in answer(runs, "frozen", "shuffled")
-    assert "no sign that the dynamics matter" in answer(runs, "frozen", "static")
+    assert "no sign here that the dynamics matter" in answer(runs, "frozen", "static")
     assert answer(runs) is None  # no gate was logged
 
 
@@ -101,6 +103,56 @@ def test_a_moving_gate_that_beats_a_static_one(runs, tmp_path):
     gain = (np.arange(120) % 4 != 0).astype(int)
     runs["still"] = arm(tmp_path, "still", BASE + gain, variant("frozen"))
     assert "These do not agree" in answer(runs, "weak", "still")
+
+
+B, A, NONE, SAME = Verdict.B_BETTER, Verdict.A_BETTER, Verdict.INCONCLUSIVE, Verdict.IDENTICAL
+SIGN, MATTER = "no sign here", "the dynamics matter here"
+TRUTH = [
+    # frozen, shuffled, static, other: what is said, and what is not
+    ([], [], [], [B], [""], ["control", "sign"]),
+    ([], [], [], [A, NONE], [""], ["sign"]),
+    ([NONE], [], [], [], ["its gate frozen is not told from B: no sign here that it gains by moving"], ["static"]),
+    ([NONE], [SAME], [], [B], ["its gate frozen or shuffled is not told from B", SIGN], ["harm", "better"]),
+    ([B], [], [], [], ["needs its movement", "overstates", "Only an arm trained"], [SIGN]),
+    ([B], [B], [], [], ["needs its movement", "overstates", "Only an arm trained"], [SIGN]),
+    ([NONE], [B], [], [], ["other tokens harm B", "Held still it costs B nothing", "Only an arm trained"], ["needs"]),
+    ([], [B], [], [], ["other tokens harm B", "Only an arm trained"], ["Held still", "needs"]),
+    ([A], [B], [], [], ["other tokens harm B", "Held still it helps"], ["needs", SIGN]),
+    ([A], [], [], [], ["better with its gate frozen: the movement of its gate is no gain"], [SIGN, "not told"]),
+    ([A], [A], [], [], ["better with its gate frozen or shuffled"], [SIGN]),
+    ([NONE], [A], [], [], ["better with its gate shuffled"], ["frozen"]),
+    ([B, NONE], [], [], [], ["Controls of one kind do not agree"], ["needs", SIGN]),
+    ([], [], [B], [], [MATTER, "one training of each"], ["do not agree", SIGN]),
+    ([], [], [A], [], ["trained with a static gate is better than B: the dynamics are no gain"], [SIGN, MATTER]),
+    ([], [], [NONE], [], ["not told from an arm trained with a static gate: no sign here"], [MATTER]),
+    ([], [], [B, A], [], ["static gate do not agree"], [MATTER, SIGN]),
+    ([], [], [B, NONE], [], ["static gate do not agree"], [MATTER, SIGN]),
+    ([NONE], [], [B], [], ["These do not agree", "hardly what B gains by"], [MATTER, SIGN]),
+    ([A], [NONE], [B], [], ["These do not agree"], [MATTER]),
+    ([B], [], [B], [], ["needs its movement", MATTER], ["do not agree", "Only"]),
+    ([B], [NONE], [A], [], ["needs its movement", "the dynamics are no gain"], [MATTER, "Only"]),
+    ([B], [], [NONE], [], ["needs its movement", "overstates", "no sign here that the dynamics matter"], [MATTER]),
+    ([NONE], [NONE], [NONE], [], ["gains by moving", "the dynamics matter"], [MATTER, "agree"]),
+]
+
+
+@pytest.mark.parametrize("row", TRUTH, ids=str)
+def test_what_controls_say_together(runs, row):
+    (made,) = compare_runs(runs["a"], runs["b"], controls=[runs["frozen"]]).controls
+    *groups, said, unsaid = row
+    controls = [
+        replace(made, kind=kind, lost=replace(made.lost, verdict=verdict))
+        for kind, verdicts in zip(("frozen", "shuffled", "static", "other"), groups, strict=True)
+        for verdict in verdicts
+    ]
+    for order in (controls, controls[::-1]):
+        text = _dynamics(order)
+        assert all(part in text for part in said), text
+        assert not any(part in text for part in unsaid), text
+        assert (text == "") == (said == [""])
+    # of another's weights, a frozen or shuffled gate says nothing of B's
+    others = [replace(c, of_b=False) for c in controls if c.kind in ("frozen", "shuffled")]
+    assert _dynamics(others) == ""
 
 
 def test_a_frozen_gate_of_other_weights_is_named(runs, tmp_path):
