@@ -195,7 +195,8 @@ def of_values(
         )
     differences, clusters = b - a, partition(cluster_ids)
     robust = cluster_t(differences, clusters, LEVEL)
-    found = infer(differences, clusters, robust, margin)
+    reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
+    found = infer(differences, clusters, robust, margin, reach)
     return conclude(
         Estimate(
             estimand=estimand,

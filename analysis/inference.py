@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,8 @@ from scipy import special
 
 from analysis import exact
 from analysis.cluster import ClusterMean, Partition
-from analysis.wording import Caution, caution
+from analysis.unseen import MOST, tail_above, units_wanted
+from analysis.wording import Caution, caution, counted, p_value
 
 LEVEL = 0.95
 ALPHA = 0.05
@@ -33,13 +34,15 @@ FINEST = 10**6
 class Equivalence:
     """Two one-sided tests of a mean against a margin stated beforehand (Schuirmann 1987).
 
-    ``lo``, ``hi``: interval at 1 - 2 alpha, that is 90%; ``p``: the larger of the two one-sided p-values;
-    ``p_adjusted``: by Holm over the family.
+    ``lo``, ``hi``: interval at 1 - 2 alpha, that is 90%; ``p_unseen``: the probability that prompts which would put
+    the mean outside were never drawn (:mod:`analysis.unseen`), which those that were drawn cannot tell; ``p``: the
+    largest of it and the two one-sided p-values; ``p_adjusted``: by Holm over the family.
     """
 
     margin: float
     lo: float | None
     hi: float | None
+    p_unseen: float
     p: float
     p_adjusted: float
 
@@ -62,10 +65,37 @@ class Inference:
     equivalence: Equivalence | None = None
 
 
-def infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, margin: float | None = None) -> Inference:
-    """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean."""
+def infer(
+    d: NDArray[Any], clusters: Partition, robust: ClusterMean, margin: float | None = None, reach: float = 0.0
+) -> Inference:
+    """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean, ``reach`` the largest
+    difference that a prompt could have, which the tests against a margin want."""
+    found = _infer(d, clusters, robust, None if margin is None else Fraction(margin).limit_denominator(FINEST))
+    return found if found.equivalence is None else _with_unseen(found, found.equivalence, d, clusters, reach)
+
+
+def _with_unseen(
+    found: Inference, tested: Equivalence, d: NDArray[Any], clusters: Partition, reach: float
+) -> Inference:
+    """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""
+    sums, sizes = clusters.sums(d), clusters.sizes
+    sides = (sums, -sums)
+    # equal values do not show how far values can differ
+    unseen = max(tail_above(side, sizes, reach, tested.margin) for side in sides) if reach else 1.0
+    told = found.cautions
+    if tested.shown and not reach:
+        told = (*told, caution("no-range"))
+    elif tested.shown and unseen >= ALPHA:
+        wanted = max(units_wanted(side, sizes, reach, tested.margin, ALPHA) or MOST for side in sides)
+        units = counted(clusters.count, "prompt" if clusters.singletons else "cluster")
+        facts = {"margin": tested.margin, "p": p_value(unseen), "reach": reach, "wanted": f"{wanted:,}"}
+        told = (*told, caution("unseen-values", units=units, **facts))
+    p = max(tested.p, unseen)
+    return replace(found, cautions=told, equivalence=replace(tested, p_unseen=unseen, p=p, p_adjusted=p))
+
+
+def _infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, bound: Fraction | None) -> Inference:
     n, count = d.size, clusters.count
-    bound = None if margin is None else Fraction(margin).limit_denominator(FINEST)
     if n == 1:
         return Inference("none", None, None, 1.0, (caution("single-pair"),))
     if not d.any():
@@ -137,4 +167,4 @@ def _of_point(value: float, clusters: Partition, bound: Fraction | None) -> Equi
 def _equivalence(bound: Fraction, interval: tuple[float, float] | None, *one_sided: float) -> Equivalence:
     lo, hi = interval or (None, None)
     p = max(*one_sided, exact.SMALLEST_P)
-    return Equivalence(float(bound), lo, hi, p, p)
+    return Equivalence(float(bound), lo, hi, 0.0, p, p)

@@ -43,7 +43,7 @@ ROWS = {
     "one pair": ([0], None, "9", "inconclusive", {"single-pair"}, False),
     "five pairs": ([0, 1, 0, -1, 0], None, "9", "inconclusive", {"few-pairs"}, False),
     "no difference, five pairs": ([0] * 5, None, "0.1", "identical", {"zero-variance"}, False),
-    "no difference, six pairs": ([0] * 6, None, "0.1", "equivalent", {"zero-variance"}, True),
+    "no difference, six pairs": ([0] * 6, None, "0.1", "identical", {"zero-variance", "no-range"}, True),
     "no difference, three clusters": ([0] * 9, [0, 1, 2] * 3, "0.1", "identical", {"zero-variance"}, False),
     "one difference, inside": ([1] * 8, None, "1.5", "equivalent", {"zero-variance", "inside-margin"}, True),
     "one difference, outside": ([1] * 8, None, "0.5", "B better", {"zero-variance"}, True),

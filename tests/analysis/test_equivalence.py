@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
+from analysis.cluster import Partition, cluster_t
 from analysis.exact import bootstrap_mean, cluster_flip_above, cluster_flip_p
 from analysis.families import adjust
-from analysis.wording import TAU_MEAN, Verdict
+from analysis.inference import infer
+from analysis.wording import TAU_MEAN, TAU_POOLED, Verdict
 from tests.analysis.test_estimate import codes, estimate, ratio
 
 
@@ -55,7 +59,8 @@ def test_the_t_is_that_of_statsmodels(seed, margin):
     found = ratio(tokens, steps, estimand=TAU_MEAN, margin=margin).equivalence
     d = tokens[1] / steps[1] - tokens[0] / steps[0]
     bound = found.margin  # rounded to 1/10,000ths
-    assert found.p == pytest.approx(DescrStatsW(d).ttost_mean(-bound, bound)[0], rel=1e-9)
+    expected = max(DescrStatsW(d).ttost_mean(-bound, bound)[0], found.p_unseen)
+    assert found.p == pytest.approx(expected, rel=1e-9)
     assert (found.lo, found.hi) == pytest.approx(DescrStatsW(d).tconfint_mean(alpha=0.1))
 
 
@@ -76,16 +81,75 @@ def test_a_small_difference_is_equivalent_within_a_wide_margin_only(clusters):
 def test_tests_and_interval_of_the_exact_method_agree(values, margin):
     found = estimate(values, margin=margin).equivalence
     inside = -margin < found.lo and found.hi < margin
-    if 2.0 ** -len(values) < found.p < 0.0499 or found.p > 0.0501:
-        assert (found.p < 0.05) == inside
+    if found.p < 0.0499:
+        assert inside
+    elif found.p > 0.0501:
+        assert not inside or found.p == found.p_unseen
 
 
-def test_no_difference_is_equivalent_from_six_pairs_on_and_p_is_not_zero():
-    assert estimate([0] * 5, margin=0.1).verdict is Verdict.IDENTICAL
-    result = estimate([0] * 6, margin=0.1)
+def answers_of(n, seed=0):
+    """Accepted lengths 1 to 8 of n prompts."""
+    return np.random.default_rng(seed).permutation(np.arange(n) % 8) + 1
+
+
+def test_no_difference_is_equivalent_once_prompts_are_many_enough_to_have_shown_one():
+    # the lengths span 7: (1 - 0.1/7)^n
+    few, enough = (estimate([0] * n, base=answers_of(n), margin=0.1) for n in (208, 209))
+    assert few.equivalence.p == pytest.approx((1 - 0.1 / 7) ** 208)
+    assert (few.verdict, codes(few)) == (Verdict.IDENTICAL, ["zero-variance", "unseen-values"])
+    assert "208 prompts cannot exclude" in few.cautions[1].text and "about 209 could" in few.cautions[1].text
+    assert (enough.verdict, codes(enough)) == (Verdict.EQUIVALENT, ["zero-variance"])
+    assert enough.equivalence.p == pytest.approx((1 - 0.1 / 7) ** 209)
+
+
+def test_twelve_equal_pairs_say_nothing_of_a_narrow_margin():
+    result = estimate([0] * 12, base=answers_of(12), margin=0.05)
+    assert result.equivalence.p == pytest.approx((1 - 0.05 / 7) ** 12)
+    assert result.verdict is Verdict.IDENTICAL
+
+
+def test_no_difference_without_a_margin_or_in_few_pairs_is_identical():
+    assert estimate([0] * 5, base=answers_of(5), margin=9).verdict is Verdict.IDENTICAL
+    assert estimate([0] * 900, base=answers_of(900)).verdict is Verdict.IDENTICAL
+    assert estimate([0] * 12, [0, 1, 2] * 4, answers_of(12), margin=9).verdict is Verdict.IDENTICAL  # three clusters
+
+
+def test_a_margin_beyond_what_values_can_differ_by_asks_for_six_pairs():
+    result = estimate([0] * 6, base=answers_of(6), margin=9)
     assert (result.verdict, result.equivalence.p) == (Verdict.EQUIVALENT, 2.0**-6)
-    assert estimate([0] * 6).verdict is Verdict.IDENTICAL
-    assert estimate([0] * 12, [0, 1, 2] * 4, margin=0.1).verdict is Verdict.IDENTICAL  # three clusters say too little
+
+
+def test_values_that_are_all_one_do_not_show_how_far_they_can_differ():
+    result = estimate([0] * 1000, margin=0.1)
+    assert (result.verdict, codes(result)) == (Verdict.IDENTICAL, ["zero-variance", "no-range"])
+    assert result.equivalence.p == 1.0
+
+
+@pytest.mark.parametrize(("value", "share"), [(1, 0.05), (1, 0.1), (5, 0.02), (7, 1 / 70), (-7, 1 / 70)])
+@pytest.mark.parametrize("n", [6, 12, 20, 60, 100, 200, 300, 400, 1000])
+def test_at_the_margin_at_most_one_in_twenty_is_called_equivalent(value, share, n):
+    # exactly, by the number k of prompts that differ: no simulation error
+    margin, error, clusters = abs(value) * share, 0.0, Partition(np.arange(n), n)
+    for k in range(math.ceil(n * share)):
+        d = value * (np.arange(n) < k)
+        found = infer(d, clusters, cluster_t(d, clusters), margin, reach=abs(value)).equivalence
+        error += stats.binom.pmf(k, n, share) * (found is not None and found.shown)
+    assert error <= 0.05
+
+
+def test_clusters_are_the_units_that_may_have_been_missed():
+    d, ids = np.zeros(600, int), np.repeat(np.arange(60), 10)
+    result = estimate(d, ids, answers_of(600), margin=0.3)
+    assert result.equivalence.p == pytest.approx((1 - 0.3 / 7) ** 60)
+    assert "60 clusters" in estimate(d, ids, answers_of(600), margin=0.1).cautions[-1].text
+
+
+@pytest.mark.parametrize("estimand", [TAU_MEAN, TAU_POOLED])
+def test_ratios_too(estimand):
+    steps = np.full(30, 4)
+    tokens = steps * answers_of(30)
+    result = ratio((tokens, tokens), (steps, steps), estimand=estimand, margin=0.1)
+    assert result.equivalence.p == pytest.approx((1 - 0.1 / 7) ** 30)
 
 
 def test_a_constant_difference_against_its_margin():
@@ -108,7 +172,7 @@ def test_few_pairs_or_clusters_never_show_equivalence(clusters):
 
 
 def test_equivalence_is_a_family_too():
-    one = estimate([0] * 9 + [2, -2], margin=0.7)
+    one = estimate([0] * 18 + [2, -2], margin=0.7)
     assert one.equivalence.p < 0.05 < 10 * one.equivalence.p
     together = adjust([one] * 10)
     assert {e.verdict for e in together} == {Verdict.INCONCLUSIVE}

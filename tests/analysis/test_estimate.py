@@ -24,7 +24,7 @@ def pairs(tokens, steps, clusters=None):
 
 def estimate(d, clusters=None, base=20, margin=None):
     d, one = np.asarray(d, dtype=np.int64), np.ones(len(d), np.int64)
-    return of_pairs(pairs((np.full(d.size, base), base + d), (one, one), clusters), ACCEPTED_LENGTH, margin=margin)
+    return of_pairs(pairs((np.zeros_like(d) + base, base + d), (one, one), clusters), ACCEPTED_LENGTH, margin=margin)
 
 
 def ratio(tokens, steps, clusters=None, estimand=TAU_POOLED, margin=None):
