@@ -10,6 +10,7 @@ from analysis.controls import Control
 from analysis.estimate import Estimate
 from analysis.exploration import roles_in_words
 from analysis.sensitivity import POWER
+from analysis.speed_sections import answers_told
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
 
 #: With fewer prompts than this the minimum detectable effect is told whatever the verdict.
@@ -65,8 +66,8 @@ def _how_much(c: Comparison) -> str:
     if e.verdict is Verdict.IDENTICAL:
         told = f"{number(e.mean_a)} {c.estimand.unit} in both."
     if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
-        where = f" on {counted(found.n_pairs, 'whole answer')}" if c.protocol == "prefix" else ""
-        told += f" In time per token{where}, B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A."
+        told += f" In time per token B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A, on "
+        told += f"{answers_told(c, found.n_pairs)}."
     return told
 
 

@@ -55,7 +55,7 @@ class Comparison:
     family adjusted by Holm; ``by_seen`` the same per kind of prompt, by whether training had its template.
     ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
     target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
-    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the whole answers that both runs have, if they do:
+    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do:
     pairs of their own. ``controls``, ``gain``: what
     speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
@@ -204,7 +204,7 @@ def compare_runs(
     gain = gain_by_spread(pairs, gates_a, gates_b)
     if other and protocol == "generate" and not (gates_a or gates_b or unusable):  # our decoding logs none
         gates_a, gates_b, unusable = _gates(*other[:2], strict)
-    # a first block has no speed and no tau of its own; whole answers have, whatever protocol the headline is of
+    # a first block has no speed and no tau of its own; answers have, whatever protocol the headline is of
     answers = other if other and protocol == "prefix" else (first, second, pairs)
     text = outputs(*answers)
     against = against_baseline(plain, a, b, answers[0].protocol) if plain is not None else None

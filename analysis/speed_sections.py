@@ -8,7 +8,7 @@ from analysis.comparison import Comparison
 from analysis.markdown import table
 from analysis.speed import TimesFaster
 from analysis.throughput import ThroughputRatio
-from analysis.wording import counted, number, p_value, percent
+from analysis.wording import counted, number, one_line, p_value, percent
 
 MISMATCHES_SHOWN = 10
 
@@ -62,17 +62,39 @@ def cost_table(c: Comparison) -> str | None:
     return table(headers, rows, numeric=8)
 
 
+def answers_told(c: Comparison, n: int | None = None) -> str:
+    """``24 answers of at most 48 tokens (21 cut there)``: all that both runs have, or ``n`` of them."""
+    o = c.outputs
+    total = sum(o.answers.values())
+    limits, cuts = {o.a.limit, o.b.limit}, (o.a.cut, o.b.cut)
+    text, there = counted(total if n is None else n, "answer"), "at the length limit"
+    if len(limits) == 1 and o.a.limit is not None:
+        text, there = f"{text} of at most {o.a.limit:,} tokens", "there"
+    if n not in (None, total) or None in cuts or not any(cuts):
+        return text
+    counts = f"{cuts[0]:,}" if cuts[0] == cuts[1] else f"{cuts[0]:,} of A and {cuts[1]:,} of B"
+    return f"{text} ({counts} cut {there})"
+
+
+def answers_by_dataset(c: Comparison) -> str | None:
+    """What tau, speed and outputs are of, if both runs have answers."""
+    if not c.outputs.answers:
+        return None
+    of = ", ".join(f"{count:,} of {one_line(name)}" for name, count in c.outputs.answers.items())
+    return f"Tau is over {answers_told(c)}: {of}."
+
+
 def timing_notes(c: Comparison) -> list[str]:
     """What the timings rest on."""
     if c.speed is None:
         return []
-    other = "Timed on whole answers (protocol generate), not on the first blocks that the headline is about."
+    other = f"Timed on {answers_told(c)}, not on the first blocks that the headline is about."
     notes = [
         f"{side}: {counted(c.speed.timed[side], 'prompt')} timed, each and in each mode at most "
         f"{c.speed.repeats[side]} times; {c.speed.left_out[side]} left out, of one token or no time."
         for side in "AB"
     ]
-    return [other, *notes] if c.protocol == "prefix" else notes
+    return [other, *notes] if c.protocol == "prefix" and c.outputs.answers else notes
 
 
 def throughput_tables(c: Comparison) -> tuple[str, str] | None:

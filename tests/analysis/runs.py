@@ -228,7 +228,7 @@ def _row(key: Mapping[str, Any], p: Mapping[str, Any]) -> dict[str, Any]:
         "prompt_tokens": 20,
         "output_tokens": sum(values) + len(values) + (key["protocol"] == "generate"),
         "steps": len(p["accepted"]),
-        "finish_reason": "length",
+        "finish_reason": p.get("finish_reason", "length"),
         "output_hash": p.get("output_hash"),
         "matches_baseline": p.get("matches_baseline"),
         "first_mismatch": p.get("first_mismatch"),

@@ -14,7 +14,7 @@ from analysis.lossless import cautions_of, outputs
 from analysis.pair import pair
 from analysis.runlog import Run
 from analysis.speed import speed
-from analysis.speed_sections import throughput_tables, unstable_baseline
+from analysis.speed_sections import answers_by_dataset, answers_told, throughput_tables, unstable_baseline
 from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Verdict
 from tests.analysis.runs import prompt, prompts_of, write_run
 
@@ -174,6 +174,30 @@ def test_outputs_that_were_not_checked_say_nothing(tmp_path):
     a = timed(tmp_path / "a", [], [1, 1])
     found = outputs(a, a, pair(a, a))
     assert (found.a.checked, found.compared, cautions_of(found, ("a", "b"))) == (0, 0, ())
+
+
+def test_answers_are_told_with_their_limit_and_how_many_were_cut(tmp_path):
+    def arm(name, stopped, limit=64):
+        reasons = ["stop" if i < stopped else "length" for i in range(5)]
+        rows = [prompt(f"p{i}", [1, 2], finish_reason=r, dataset="xxxyy"[i]) for i, r in enumerate(reasons)]
+
+        def change(manifest):
+            (evaluation,) = manifest.evaluations.values()
+            evaluation.settings["max_new_tokens"] = limit
+
+        return write_run(tmp_path / name, rows, protocol="generate", gates=False, history=False, change=change)
+
+    a, b, whole = arm("a", 2), arm("b", 1), arm("whole", 5)
+    assert answers_by_dataset(compare_runs(a, a)) == (
+        "Tau is over 5 answers of at most 64 tokens (3 cut there): 3 of x, 2 of y."
+    )
+    assert answers_told(compare_runs(a, b)) == "5 answers of at most 64 tokens (3 of A and 4 of B cut there)"
+    assert answers_told(compare_runs(a, b), 4) == "4 answers of at most 64 tokens"  # of which it is not known
+    assert answers_told(compare_runs(whole, whole)) == "5 answers of at most 64 tokens"
+    assert answers_told(compare_runs(a, arm("other", 2, 65))) == "5 answers (3 cut at the length limit)"
+    assert answers_told(compare_runs(a, arm("silent", 2, None))) == "5 answers (3 cut at the length limit)"
+    blocks = write_run(tmp_path / "blocks", prompts_of([1, 2]), gates=False, history=False)
+    assert answers_by_dataset(compare_runs(blocks, blocks)) is None
 
 
 # --- serving trials --------------------------------------------------------------------------------------------
