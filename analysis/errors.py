@@ -7,11 +7,13 @@ commands (see :class:`Exit`), so that CI can tell a bad file from a failed rule.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -53,10 +55,31 @@ class Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
 
 
-def run_command(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
+def finite(text: str) -> float:
+    """A number, for an argument: neither NaN nor infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
+    return number
+
+
+def folder(text: str) -> Path:
+    """A folder, for an argument: an empty name, as of a variable that is not set, would be the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of a folder is empty")
+    return Path(text)
+
+
+def run_command(
+    main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None, *, resumes: bool = False
+) -> int:
     """Run a command's ``main`` and turn every failure into one line on stderr and an exit code.
 
-    ``DRAFTLAB_TRACEBACK=1`` shows the traceback of an internal error.
+    ``resumes``: whether the same command again goes on where it was stopped. ``DRAFTLAB_TRACEBACK=1`` shows the
+    traceback of an internal error.
     """
     try:
         return int(main(argv))
@@ -64,7 +87,7 @@ def run_command(main: Callable[[Sequence[str] | None], int], argv: Sequence[str]
         _complain(" ".join(str(error).split()))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        _complain("interrupted; the same command again goes on from the last saved state")
+        _complain("interrupted" + ("; the same command again goes on from the last saved state" if resumes else ""))
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:  # `... | head`: the reader has what it wanted
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - keeps the interpreter's last flush quiet

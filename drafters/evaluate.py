@@ -238,4 +238,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_command(main))
+    raise SystemExit(run_command(main, resumes=True))

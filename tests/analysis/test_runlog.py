@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -14,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import run_writer
+from analysis import errors, run_writer
 from analysis.addresses import find_runs_folder, resolve
-from analysis.errors import DataError, Exit, Parser, UsageError, run_command
+from analysis.errors import DataError, Exit, Parser, UsageError, finite, run_command
 from analysis.manifest import Evaluation, Manifest, Training, settings_hash
 from analysis.run_writer import RunWriter, write_atomic
 from analysis.runlog import Run, conform, read_manifest, rows_to_table
@@ -331,13 +332,30 @@ def raising(error):
     [
         (DataError("two\nlines"), Exit.DATA, "draftlab: two lines\n"),
         (UsageError("no"), Exit.USAGE, "draftlab: no\n"),
-        (KeyboardInterrupt(), Exit.INTERRUPTED, "draftlab: interrupted; the same command again"),
+        (KeyboardInterrupt(), Exit.INTERRUPTED, "draftlab: interrupted\n"),
         (ZeroDivisionError("x"), Exit.INTERNAL, "draftlab: internal error: ZeroDivisionError: x"),
     ],
 )
 def test_a_failure_is_one_line_and_a_code(capsys, error, code, text):
     assert run_command(raising(error)) == code
     assert capsys.readouterr().err.startswith(text)
+
+
+def test_only_a_command_that_resumes_says_so(capsys):
+    assert run_command(raising(KeyboardInterrupt()), resumes=True) == Exit.INTERRUPTED
+    assert "the same command again goes on from the last saved state" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--number", "nan"], ["--number", "inf"], ["--number", "x"], ["--out", ""]])
+def test_arguments_that_are_no_numbers_and_folders_without_a_name(capsys, argv):
+    parser = Parser(prog="x")
+    parser.add_argument("--number", type=finite)
+    parser.add_argument("--out", type=errors.folder)
+    assert vars(parser.parse_args(["--number", "1e-3", "--out", "a b"])) == {"number": 0.001, "out": Path("a b")}
+    with pytest.raises(SystemExit) as stop:
+        parser.parse_args(argv)
+    assert stop.value.code == Exit.USAGE
+    assert f"argument {argv[0]}: " in capsys.readouterr().err
 
 
 def test_usage_errors_have_their_own_code(capsys):
