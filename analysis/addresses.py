@@ -1,7 +1,8 @@
-"""Where runs and logs are: names under ``runs/``, folders, fsspec addresses."""
+"""Where runs, logs and reports are: names under ``runs/``, folders, fsspec addresses."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -17,6 +18,11 @@ def resolve(reference: str) -> str:
         return reference.rstrip("/")
     if Path(reference).is_dir():
         return str(Path(reference))
+    if Path(reference).is_file():
+        raise DataError(
+            f"{reference}: a file, not a run; if it is a log, python -m analysis.importers {reference} --out runs/NAME "
+            "makes a run of it"
+        )
     if (runs := find_runs_folder()) is not None:
         if (runs / reference).is_dir():
             return str(runs / reference)
@@ -36,7 +42,13 @@ def located(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
         raise DataError(f"{address}: {error}") from error
 
 
-def find_runs_folder(start: Path | None = None) -> Path | None:
-    """The ``runs/`` folder of ``start`` (default: the working directory) or of its nearest parent that has one."""
-    start = (start or Path.cwd()).resolve()
-    return next((p / "runs" for p in (start, *start.parents) if (p / "runs").is_dir()), None)
+def find_runs_folder() -> Path | None:
+    """The ``runs/`` folder of the working directory or of its nearest parent that has one."""
+    here = Path.cwd()
+    return next((p / "runs" for p in (here, *here.parents) if (p / "runs").is_dir()), None)
+
+
+def default_reports() -> Path:
+    """The ``reports/`` folder beside the nearest ``runs/`` folder, else of the working directory."""
+    runs = find_runs_folder()
+    return Path(os.path.relpath((runs.parent if runs else Path.cwd()) / "reports"))

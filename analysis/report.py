@@ -13,7 +13,6 @@ for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from analysis.addresses import MANIFEST, find_runs_folder, resolve
+from analysis.addresses import MANIFEST, default_reports, find_runs_folder, resolve
 from analysis.comparison import compare_runs
 from analysis.errors import DataError, Parser, UsageError, run_command
 from analysis.matrix import compare_many
@@ -85,13 +84,6 @@ def read_plan(path: Path) -> Plan:
 def default_plan() -> Path:
     """``reports/plan.yaml`` beside the nearest ``runs/`` folder, else in the working directory."""
     return default_reports() / "plan.yaml"
-
-
-def default_reports() -> Path:
-    """The ``reports/`` folder beside the nearest ``runs/`` folder, else of the working directory."""
-    runs = find_runs_folder()
-    root = runs.parent if runs else Path.cwd()
-    return Path(os.path.relpath(root / "reports"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from analysis.figures import Plot
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class SeedComparison:
     """What several trainings of two arms say about each other, over the prompts that all of them have.
 

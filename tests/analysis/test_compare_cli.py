@@ -384,3 +384,34 @@ def test_min_coverage_and_allow_incomplete_allow_it(compare, tmp_path):
     code, _, _, result = compare(a, b, "--min-coverage", "0.5", "--allow-incomplete", "--protocol", "prefix")
     assert code == Exit.OK
     assert result["pairs"]["coverage"] == 0.5
+
+
+# --- starting and stopping -------------------------------------------------------------------------------------
+
+
+def test_help_and_wrong_calls_wait_for_no_library():
+    script = (
+        "import sys; from analysis.compare import main\n"
+        "from analysis.errors import run_command\n"
+        "assert run_command(main, ['one']) == 64\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'numpy', 'pandas', 'scipy', 'matplotlib', 'jinja2', 'rich'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "--protocol {generate,prefix}" in done.stdout
+
+
+def test_an_interrupt_while_libraries_load_is_a_line_and_130():
+    script = (
+        "import sys; from analysis.compare import main\n"
+        "from analysis.errors import run_command\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'pandas': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "sys.exit(run_command(main, ['one', 'two']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "draftlab: interrupted\n")

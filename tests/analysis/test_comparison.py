@@ -168,6 +168,12 @@ def test_wrong_calls_are_told_in_a_line(runs, wrong, told):
         compare_runs(*runs, **wrong)
 
 
+def test_a_log_file_is_no_run_and_how_to_make_one_is_said(runs, tmp_path):
+    (tmp_path / "log.jsonl").write_text("{}")
+    with pytest.raises(DataError, match=r"log\.jsonl --out runs/NAME makes a run of it"):
+        compare_runs(runs[0], tmp_path / "log.jsonl")
+
+
 def test_one_name_alone_is_a_list_of_one(runs, comparison):
     one = compare_runs(*runs, datasets="humaneval", controls=str(runs[0]), earlier=runs[1])
     assert one.overall.estimate == comparison.by_dataset["humaneval"].estimate

@@ -16,6 +16,7 @@ from analysis.errors import UsageError, run_command
 from analysis.importers.direct import open_references
 from analysis.load import load
 from analysis.pair import pair
+from analysis.power import main as power
 from analysis.texts import cautions_of, loops
 from tests.analysis.importers import logs
 from tests.analysis.importers.test_samples import EAGLE, SAMPLES, SPS, VANILLA
@@ -119,6 +120,20 @@ def test_data_sets_come_from_the_file_that_has_them(tmp_path: Path) -> None:
     pairs = pair(load(a, "generate"), load(b, "generate"))
     assert pairs.lost.empty and sorted(set(pairs.frame["dataset"])) == ["mt_bench", "qa", "rag"]
     assert pairs.frame["tokens_a"].tolist() == [5] * 4
+
+
+def test_logs_are_runs_in_every_form_of_the_command_and_in_power(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs_of = [str(logs.write(tmp_path, "answers.jsonl")), *(str(tmp_path / name) for name in ("b.jsonl", "c.jsonl"))]
+    for copy in logs_of[1:]:
+        Path(copy).write_bytes(Path(logs_of[0]).read_bytes())
+    out = ["--out", str(tmp_path / "out")]
+    assert run_command(main, [*logs_of, *out]) == 0
+    assert "identical" in capsys.readouterr().out
+    assert run_command(main, [*logs_of[:2], "--vs", *logs_of[1:], *out]) == 0
+    assert run_command(power, [*logs_of[:2], "--effect", "1"]) == 0
+    assert "pairs" in capsys.readouterr().out
 
 
 def test_totals_say_what_they_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
