@@ -122,6 +122,6 @@ def load_training_state(folder: Path, drafter: Drafter, optimizer: torch.optim.O
     parameters = dict(drafter.named_parameters())
     for key, value in moments.items():
         name, _, moment = key.rpartition(":")
-        place = value if moment == "step" else value.to(parameters[name].device)
-        optimizer.state[parameters[name]][moment] = place
+        # the step count too: a fused optimizer reads it where it computes
+        optimizer.state[parameters[name]][moment] = value.to(parameters[name].device)
     return json.loads((folder / "state.json").read_text(encoding="utf-8"))

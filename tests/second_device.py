@@ -23,6 +23,8 @@ _aten = torch.ops.aten
 _CROSSING = {_aten._to_copy.default, _aten.copy_.default}
 #: Index tensors may lie on the CPU while the indexed tensor does not.
 _INDEXING = {_aten.index.Tensor, _aten.index_put_.default, _aten.index_put.default, _aten._index_put_impl_.default}
+#: Operations that read single numbers where they compute.
+_FUSED = {_aten._fused_adamw_.default}
 
 
 class Generator(torch.Generator):
@@ -101,7 +103,8 @@ def _away(value: Any, own: dict[int, Elsewhere]) -> Any:
 
 
 def refuse_mixture(func: Any, args: Any, tensors: list[torch.Tensor]) -> None:
-    strangers = [t for t in tensors if not isinstance(t, Elsewhere) and t.dim() > 0]
+    # single numbers are taken from the CPU, but not by a fused optimizer, whose kernel reads its step counts itself
+    strangers = [t for t in tensors if not isinstance(t, Elsewhere) and (t.dim() > 0 or func in _FUSED)]
     if func in _INDEXING and isinstance(args[0], Elsewhere):
         strangers = [t for t in strangers if t.dtype not in (torch.int64, torch.int32, torch.bool, torch.uint8)]
     if strangers:
