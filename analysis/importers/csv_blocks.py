@@ -1,8 +1,8 @@
-"""CSV lines by the block: those that are plain cells between delimiters go through Arrow, the others one by one.
+"""CSV records by the block: lines that are plain cells between delimiters go through Arrow, the others one by one.
 
 A line with a quote, NUL bytes, a stray carriage return, bytes that are not UTF-8, a blank at its start or another
-number of cells than the header is *odd*, and is read as :func:`cells_of` reads a line. So a block gives the same rows,
-with the same line numbers, as its lines one by one.
+number of cells than the header is *odd*, and is read by the csv module, with the lines after it if a quoted cell
+goes on there. So a block gives the same records, with the number of each one's first line, as its lines one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from analysis.importers.cells import value_of
 from analysis.importers.source import Problem, text_of
 from analysis.importers.step_table import Column, Steps
 
@@ -39,55 +40,146 @@ def row_of(number: int, line: str, delimiter: str, problems: list[Problem]) -> l
         problems.append(Problem(number, "NUL bytes: the writer was stopped here"))
         return None
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        cells, _, is_open = _read(iter([line]), delimiter, strict=False)
     except csv.Error as error:
         problems.append(Problem(number, f"not CSV ({error})"))
         return None
-
-
-def cells_of(number: int, line: str, header: Header, problems: list[Problem]) -> dict[str, Any] | None:
-    """A line's values by column; None, with a problem, for one that is damaged or has other cells than the header."""
-    cells = row_of(number, line, header.delimiter, problems)
-    if cells is not None and len(cells) != len(header.names):
-        reason = f"{len(cells)} cells under {len(header.names)} columns: half a line"
-        problems.append(Problem(number, reason))
+    if is_open:
+        problems.append(Problem(number, "a quoted cell is not closed: half a line, or damaged"))
         return None
-    return None if cells is None else {n: value_of(cell) for n, cell in zip(header.names, cells, strict=True)}
+    return cells
 
 
-def value_of(cell: str) -> Any:
-    """A number where the text is one; ids and names stay text; empty is null."""
-    text = cell.strip()
-    if not text:
-        return None
-    try:
-        return int(text) if len(text) < 20 else float(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
+def rows(
+    blocks: Iterable[tuple[int, bytes]], header: Header, problems: list[Problem]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, text of the cells by column) of the records under the header."""
+    for block in _blocks(blocks, header, problems, every=True):
+        for place, cells in block.records.items():
+            yield int(block.lines[place]), dict(zip(header.names, cells, strict=True))
 
 
 def batches(
     blocks: Iterable[tuple[int, bytes]], header: Header, fields: Mapping[str, str], problems: list[Problem]
 ) -> Iterator[Steps]:
     """The rows under the header, block by block, with ``fields``: our name of each column that is wanted."""
-    for first, block in blocks:
+    for block in _blocks(blocks, header, problems, every=False):
+        if (steps := _steps(block, header, fields)) is not None:
+            yield steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Whole records: bytes; of its n lines the ``starts``, ``ends`` and numbers, (n,); which are ``odd``, so not for
+    Arrow, (n,); and the ``records`` of odd lines by the place of their first."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    odd: NDArray[np.bool_]
+    records: Mapping[int, list[str]]
+
+
+def _blocks(
+    blocks: Iterable[tuple[int, bytes]], header: Header, problems: list[Problem], *, every: bool
+) -> Iterator[_Block]:
+    """Blocks of whole records; with ``every`` all lines are taken for odd."""
+    held = b""
+    for first, more, last in _with_last(blocks):
+        block = held + more
+        first -= held.count(b"\n")
         data = np.frombuffer(block, np.uint8)
         ends = np.flatnonzero(data == _NEWLINE)
         starts = np.concatenate([[0], ends[:-1] + 1])
-        odd = _odd(block, data, starts, ends, header)
-        skipped = max(header.line + 1 - first, 0)  # lines up to the header are no rows
         lines = np.arange(first, first + ends.size)
+        odd = np.ones(ends.size, bool) if every else _odd(block, data, starts, ends, header)
+        skipped = min(max(header.line + 1 - first, 0), ends.size)  # lines up to the header are no rows
         odd[:skipped] = True
-        rows: dict[int, dict[str, Any]] = {}
-        for place in map(int, np.flatnonzero(odd[skipped:]) + skipped):
-            text = text_of(block[starts[place] : ends[place]])
-            if text and (cells := cells_of(int(lines[place]), text, header, problems)) is not None:
-                rows[place] = cells
-        if (steps := _steps(block, data, starts, ends, odd, rows, lines, header, fields)) is not None:
-            yield steps
+        n, records = _records(block, starts, ends, lines, odd, skipped, header, problems, last)
+        held = block[starts[n] :] if n < ends.size else b""
+        if n:
+            yield _Block(data[: ends[n - 1] + 1], starts[:n], ends[:n], lines[:n], odd[:n], records)
+
+
+def _with_last(blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bool]]:
+    waiting = None
+    for block in blocks:
+        if waiting is not None:
+            yield *waiting, False
+        waiting = block
+    if waiting is not None:
+        yield *waiting, True
+
+
+def _records(
+    block: bytes,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    lines: NDArray[np.int64],
+    odd: NDArray[np.bool_],
+    skipped: int,
+    header: Header,
+    problems: list[Problem],
+    last: bool,
+) -> tuple[int, dict[int, list[str]]]:
+    """(number of lines read, records of odd lines). Lines on which a record goes on become odd. A block that is not
+    the ``last`` may end within a quoted cell: what begins there is left for the next.
+
+    Where a quote was damaged a cell would take in rows up to the next quote. So a record of several lines must be
+    strict CSV, and have the header's number of cells; else its first line is judged alone, and the next begins anew.
+    The csv module bounds a cell (131,072 characters), and so what is looked at in vain.
+    """
+    found: dict[int, list[str]] = {}
+    free = skipped
+    for place in map(int, np.flatnonzero(odd[skipped:]) + skipped):
+        if place < free or not (text := text_of(block[starts[place] : ends[place]])):
+            continue
+        if '"' in text and "\x00" not in text:
+            following = (
+                block[start : end + 1].decode(errors="replace").removeprefix("\ufeff")
+                for start, end in zip(starts[place:], ends[place:], strict=True)
+            )
+            try:
+                cells, taken, is_open = _read(following, header.delimiter, strict=True)
+            except csv.Error:
+                cells, taken, is_open = [], 0, False
+            if is_open and not last:
+                return place, found
+            if taken > 1 and len(cells) == len(header.names) and "\x00" not in "".join(cells):
+                free = place + taken
+                odd[place:free] = True
+                found[place] = cells
+                continue
+        number = int(lines[place])
+        if (row := row_of(number, text, header.delimiter, problems)) is not None:
+            if len(row) == len(header.names):
+                found[place] = row
+            else:
+                reason = f"{len(row)} cells under {len(header.names)} columns: half a line"
+                problems.append(Problem(number, reason))
+    return ends.size, found
+
+
+def _read(lines: Iterator[str], delimiter: str, *, strict: bool) -> tuple[list[str], int, bool]:
+    """(the cells of the record that begins ``lines``, how many it takes, whether a quoted cell is still open after
+    the last). Raises csv.Error."""
+    taken, ended = 0, False
+
+    def counted() -> Iterator[str]:
+        nonlocal taken, ended
+        for line in lines:
+            taken += 1
+            yield line
+        ended = True  # the reader asks past the last line within quotes alone
+
+    try:
+        cells = next(csv.reader(counted(), delimiter=delimiter, strict=strict), [])
+    except csv.Error:
+        if not ended:
+            raise
+        cells = []
+    return cells, taken, ended
 
 
 def _odd(
@@ -108,45 +200,46 @@ def _odd(
     return odd
 
 
-def _steps(
-    block: bytes,
-    data: NDArray[np.uint8],
-    starts: NDArray[Any],
-    ends: NDArray[Any],
-    odd: NDArray[np.bool_],
-    rows: dict[int, dict[str, Any]],
-    lines: NDArray[np.int64],
-    header: Header,
-    fields: Mapping[str, str],
-) -> Steps | None:
-    """Plain lines, and the ``rows`` of odd ones by place, in the order of the block."""
-    plain = np.flatnonzero(~odd)
-    places = np.sort(np.concatenate([plain, np.array(list(rows), dtype=np.int64)]))
+def _steps(block: _Block, header: Header, fields: Mapping[str, str]) -> Steps | None:
+    """Plain lines and the records of odd ones, in the order of the block."""
+    plain = np.flatnonzero(~block.odd)
+    of_records = np.array(list(block.records), dtype=np.int64)
+    places = np.sort(np.concatenate([plain, of_records]))
     if not places.size:
         return None
     table = None
     if plain.size:
-        kept = block if not odd.any() else data[np.repeat(~odd, ends - starts + 1)].tobytes()
-        table = _table(kept, header, list(fields))
-    at_plain, at_odd = np.searchsorted(places, plain), np.searchsorted(places, np.array(list(rows), dtype=np.int64))
+        kept = block.data
+        if block.odd.any():
+            kept = kept[np.repeat(~block.odd, block.ends - block.starts + 1)]
+        table = _table(pa.py_buffer(kept), header, list(fields))
+    at_plain, at_records = np.searchsorted(places, plain), np.searchsorted(places, of_records)
     columns = {}
     for name, ours in fields.items():
         codes, values = np.empty(places.size, np.int64), []
         if table is not None:
             encoded = table[name].combine_chunks().dictionary_encode()
-            values = [value_of(cell) for cell in encoded.dictionary.to_pylist()]
+            values = [value_of(cell, ours, header.delimiter) for cell in encoded.dictionary.to_pylist()]
             codes[at_plain] = encoded.indices.to_numpy()
-        codes[at_odd] = len(values) + np.arange(len(rows))
-        columns[ours] = Column(codes, [*values, *(row[name] for row in rows.values())])
-    return Steps(lines[places], columns)
+        codes[at_records] = len(values) + np.arange(of_records.size)
+        place = header.names.index(name)
+        values += [value_of(cells[place], ours, header.delimiter) for cells in block.records.values()]
+        columns[ours] = Column(codes, values)
+    return Steps(block.lines[places], columns)
 
 
-def _table(block: bytes, header: Header, names: list[str]) -> pa.Table:
-    return pa_csv.read_csv(
+def _table(block: pa.Buffer, header: Header, names: list[str]) -> pa.Table:
+    places = [str(header.names.index(name)) for name in names]  # names themselves may be there twice
+    table = pa_csv.read_csv(
         pa.BufferReader(block),
-        read_options=pa_csv.ReadOptions(column_names=header.names, use_threads=False, block_size=len(block) + 1),
+        read_options=pa_csv.ReadOptions(
+            column_names=[str(place) for place in range(len(header.names))],
+            use_threads=False,
+            block_size=block.size + 1,
+        ),
         parse_options=pa_csv.ParseOptions(delimiter=header.delimiter, quote_char=False, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
+            column_types=dict.fromkeys(places, pa.string()), include_columns=places, strings_can_be_null=False
         ),
     )
+    return table.rename_columns(names)

@@ -172,7 +172,10 @@ def optional_real(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def identifier(value: Any, what: str) -> str:
-    """An id as a string: 81 and "81" are one prompt; a float may have lost digits and is none. Raises RowError."""
+    """An id as a string: 81, 81.0 and "81" are one prompt; a float with a fraction, or so large that it may have lost
+    digits, is none. Raises RowError."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < MOST:
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
         raise RowError(f"{what} is {_show(value)}, not an id (a string or an integer)")
     return str(value).encode("utf-8", errors="replace").decode()

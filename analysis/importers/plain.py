@@ -1,8 +1,8 @@
 """CSV, JSON lines and Parquet of any tool, with a mapping from our field names to its columns.
 
 * one row per verification step: ``prompt_id`` and ``accepted`` (draft tokens) or ``emitted`` (with the bonus);
-* one row per response: ``prompt_id``, ``steps`` and ``tokens`` (in steps, with the bonus) or ``output_tokens``;
-  or a list ``acceptance_lengths``.
+* one row per response: ``prompt_id``, ``steps`` and ``tokens`` or ``emitted`` (in steps, with the bonus), ``accepted``
+  (draft tokens in all) or ``output_tokens``; or a list ``acceptance_lengths``.
 
 Columns that already have our names need no mapping. Names say what is counted, so nothing is guessed; whether
 ``output_tokens`` holds the prefill token is asked (``--prefill-token``), and said where it is not known.
@@ -10,19 +10,15 @@ Columns that already have our names need no mapping. Names say what is counted, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 from typing import Any, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from analysis.counting import Counting
 from analysis.errors import UsageError
-from analysis.importers import csv_blocks
 from analysis.importers import responses as lists
-from analysis.importers.csv_blocks import Header, cells_of, row_of
+from analysis.importers.columns import FIELDS, Table
 from analysis.importers.model import (
     Found,
     Imported,
@@ -35,17 +31,13 @@ from analysis.importers.model import (
     string,
 )
 from analysis.importers.source import Problem, Row, Source
-from analysis.importers.step_table import Key, Steps, StepTable, batches_of, key_of, of_table
+from analysis.importers.step_table import Key, Steps, StepTable, batches_of, dataset_of, key_of
+from analysis.wording import counted
 
 NAME = "plain table"
-FIELDS = (
-    *("prompt_id", "turn", "sample", "dataset", "category", "question", "text"),
-    *("step", "accepted", "emitted", "drafted", "steps", "tokens", "output_tokens", "acceptance_lengths"),
-    *("prompt_tokens", "seconds", "prefill_s"),
-)
-#: Read at a time: bytes of CSV, rows of Parquet.
-_BLOCK, _ROWS = 1 << 24, 1 << 20
 Prefill = Literal["inside", "outside", "unknown"]
+#: No block is longer: more draft tokens in one row are totals.
+_LONGEST_DRAFT = 64
 
 
 def parse_mapping(pairs: list[str]) -> dict[str, str]:
@@ -61,184 +53,181 @@ def parse_mapping(pairs: list[str]) -> dict[str, str]:
 
 def recognise(source: Source, mapping: Mapping[str, str] | None = None) -> int:
     """1 if the columns allow a reading: an id, and counts of steps or of responses."""
-    row = next(_rows(source, mapping or {}, []), None)
-    return int(row is not None and _kind(row.value) is not None)
+    return int(_kind(Table.open(source, mapping or {}).fields().values()) is not None)
 
 
-def _kind(row: Mapping[str, Any]) -> str | None:
-    if "prompt_id" not in row:
+def _kind(names: Iterable[str]) -> str | None:
+    names = set(names)
+    counts = {"accepted", "emitted"} & names
+    if "prompt_id" not in names:
         return None
-    if "acceptance_lengths" in row:
+    if "acceptance_lengths" in names:
         return "list"
-    if "steps" in row and ("tokens" in row or "output_tokens" in row):
+    if "steps" in names and (counts or {"tokens", "output_tokens"} & names) and not (counts and "step" in names):
         return "response"
-    return "step" if "accepted" in row or "emitted" in row else None
+    return "step" if counts else None
 
 
 def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Prefill = "unknown") -> Found:
-    """One run: the table."""
+    """One run: the table. Raises RowError for one that has no rows, a column twice, or totals where steps should be."""
     problems: list[Problem] = []
-    table = _columns(source, mapping or {}, problems)
-    if table is not None and ((responses := _steps(table, problems)) or problems):
-        return Found([_imported(source, "step", responses, prefill, [])], problems)
-    rows = list(_rows(source, mapping or {}, problems))
+    table = Table.open(source, mapping or {})
+    if name := table.repeated():
+        raise RowError(f"two columns are called {name}, and nothing says which one counts; rename one")
+    left_out: list[Problem] = []
+    common = partial(_common, left_out=left_out)
+    if table.has_columns and _kind(table.fields().values()) == "step":
+        responses = _steps(table.steps(problems), common, problems)
+        return _found(source, "step", responses, prefill, problems, left_out, "step" in table.fields().values())
+    rows = list(table.rows(problems))
     kinds = [kind for row in rows if (kind := _kind(row.value))]
     if not kinds:
+        if not rows and not problems:
+            raise RowError("a table with columns, but no row")
         return Found([], [*problems, Problem(None, "no row has prompt_id and counts; --map FIELD=COLUMN names them")])
     kind = max(set(kinds), key=lambda k: (kinds.count(k), k))
     if kind == "list":
         named = [replace(row, value={**row.value, "num_output_tokens": row.value.get("output_tokens")}) for row in rows]
         found = lists.read_rows(source, named, NAME)
-        return replace(found, problems=[*problems, *found.problems])
-    responses = _steps(batches_of(rows), problems) if kind == "step" else _responses(rows, problems)
+        runs = [replace(run, responses=_whole_ids(run.responses)) for run in found.runs]
+        return Found(runs, [*problems, *found.problems])
+    if kind == "step":
+        responses = _steps(batches_of(rows), common, problems)
+    else:
+        responses = _responses(rows, common, problems)
+    numbered = any(row.value.get("step") is not None for row in rows)
+    return _found(source, kind, responses, prefill, problems, left_out, numbered)
+
+
+def _found(
+    source: Source,
+    kind: str,
+    responses: list[Response],
+    prefill: Prefill,
+    problems: list[Problem],
+    left_out: list[Problem],
+    numbered: bool,
+) -> Found:
+    if not responses and not problems:
+        raise RowError("a table with columns, but no row")
     notes = []
-    if kind == "response" and prefill == "unknown" and any(row.value.get("tokens") is None for row in rows):
+    if left_out:
+        notes.append(f"{counted(len(left_out), 'value')} left out, the rows kept; the first: {left_out[0]}")
+    if kind == "step" and not numbered:
+        notes += _require_steps(responses)
+    if kind == "response" and prefill == "unknown" and any(r.tokens is None for r in responses):
         notes.append(
             "not known whether output_tokens holds the prefill token; counted as if it did "
             "(--prefill-token inside or outside settles it)"
         )
-    return Found([_imported(source, kind, responses, prefill, notes)], problems)
-
-
-def _imported(source: Source, kind: str, responses: list[Response], prefill: Prefill, notes: list[str]) -> Imported:
     inside: Prefill = "outside" if kind == "step" else prefill
-    return Imported(
+    run = Imported(
         format=NAME,
         label=source.stem,
         counting=Counting(prefill_token=inside, last_step="unknown", time="prefill and decode", ids="words"),
-        responses=[
-            replace(r, tokens=max((r.output_tokens or 0) - int(prefill == "outside"), 0)) if r.tokens is None else r
-            for r in responses
-        ],
+        responses=_whole_ids(
+            [
+                replace(r, tokens=max((r.output_tokens or 0) - int(prefill == "outside"), 0)) if r.tokens is None else r
+                for r in responses
+            ]
+        ),
         unknown=["target", "drafter", "block size"],
         notes=notes,
     )
+    return Found([run], problems)
 
 
-def _steps(batches: Iterable[Steps], problems: list[Problem]) -> list[Response]:
-    table = StepTable(_common, problems)
+def _require_steps(responses: Sequence[Response]) -> list[str]:
+    """Notes on rows that have no number of a step and are mostly one per prompt: their counts may be a prompt's.
+    Raises RowError where they are more than a block has."""
+    alone = [r for r in responses if r.steps == 1]
+    if 2 * len(alone) <= len(responses):
+        return []
+    say = "steps (their number) beside the totals, or step (0, 1, ...) where a row is one step"
+    for r in alone:
+        if (r.tokens or 0) > _LONGEST_DRAFT + 1 or (r.drafted or 0) > _LONGEST_DRAFT:
+            counts = f"{(r.tokens or 0) - 1} accepted" + (f" of {r.drafted} drafted" if r.drafted is not None else "")
+            raise RowError(
+                f"one row per prompt, and line {r.line} has {counts} tokens: totals of prompts, which are no "
+                f"verification steps. Add a column {say}"
+            )
+    return [f"one row per prompt, each taken as one verification step; if they are totals, add a column {say}"]
+
+
+def _whole_ids(responses: Sequence[Response]) -> list[Response]:
+    """Ids without ".0" where all have it: pandas writes a column of integers so if one was missing."""
+    if not all(_bare_id(r).removesuffix(".0").isdecimal() and r.prompt_id.endswith(".0") for r in responses):
+        return list(responses)
+    return [replace(r, prompt_id=r.prompt_id.removesuffix(".0")) for r in responses]
+
+
+def _bare_id(response: Response) -> str:
+    return response.prompt_id.removeprefix("" if response.dataset is None else f"{response.dataset}/")
+
+
+def _steps(batches: Iterable[Steps], common: Callable[[Row, Key], Response], problems: list[Problem]) -> list[Response]:
+    table = StepTable(common, problems)
     for batch in batches:
         table.add(batch)
     return table.responses()
 
 
-def _responses(rows: list[Row], problems: list[Problem]) -> list[Response]:
+def _responses(rows: list[Row], common: Callable[[Row, Key], Response], problems: list[Problem]) -> list[Response]:
     responses = []
     for row in rows:
         try:
             if _kind(row.value) != "response":
-                raise RowError("no steps, or neither tokens nor output_tokens")
+                raise RowError("no steps, or none of tokens, output_tokens, accepted and emitted")
             steps = integer(row.value.get("steps"), "steps")
-            response = replace(_common(row, key_of(row)), steps=steps, tokens=optional_integer(row.value, "tokens"))
-            total = response.output_tokens if response.tokens is None else response.tokens
-            if total is None:
-                raise RowError("neither tokens nor output_tokens")
+            output = optional_integer(row.value, "output_tokens")
+            tokens = _tokens(row.value, steps)
+            if (total := output if tokens is None else tokens) is None:
+                raise RowError("none of tokens, output_tokens, accepted and emitted")
             if total < steps:
                 raise RowError(f"{total} tokens in {steps} steps; each step gives one at least")
-            responses.append(response)
+            responses.append(replace(common(row, key_of(row)), steps=steps, tokens=tokens, output_tokens=output))
         except RowError as error:
             problems.append(Problem(row.line, str(error)))
     return last_of_each(responses, problems)
 
 
-def _common(row: Row, key: Key) -> Response:
+def _tokens(value: Mapping[str, Any], steps: int) -> int | None:
+    """Tokens in steps, as stated or as accepted and bonus tokens. Raises RowError where the counts disagree."""
+    stated = optional_integer(value, "tokens" if value.get("tokens") is not None else "emitted")
+    accepted, drafted = (optional_integer(value, name) for name in ("accepted", "drafted"))
+    if accepted is None:
+        return stated
+    if drafted is not None and accepted > drafted:
+        raise RowError(f"{accepted} accepted of {drafted} drafted")
+    if stated is not None and stated > accepted + steps:
+        raise RowError(f"{stated} tokens in {steps} steps with {accepted} accepted; one more a step is the most")
+    return accepted + steps if stated is None else stated
+
+
+def _common(row: Row, key: Key, *, left_out: list[Problem]) -> Response:
+    """The fields that say nothing of steps. What is no number among those that may be missing is left out."""
     value = row.value
-    dataset, text, question = (value.get(name) for name in ("dataset", "text", "question"))
+
+    def optional(read: Callable[[Mapping[str, Any], str], Any], name: str) -> Any:
+        try:
+            return read(value, name)
+        except RowError as error:
+            left_out.append(Problem(row.line, str(error)))
+            return None
+
+    text, question = value.get("text"), value.get("question")
+    if isinstance(text, int | float):
+        text = str(text)  # an answer that is a number
     return Response(
         prompt_id=key[0],
         line=row.line,
         turn=key[1],
         sample=key[2],
-        dataset=dataset,
+        dataset=dataset_of(value),
         category=None if value.get("category") is None else str(value["category"]),
         question=question if isinstance(question, str) and question.strip() else None,
-        output_tokens=optional_integer(value, "output_tokens"),
-        prompt_tokens=optional_integer(value, "prompt_tokens"),
-        seconds=optional_real(value, "seconds"),
-        prefill=optional_real(value, "prefill_s"),
+        prompt_tokens=optional(optional_integer, "prompt_tokens"),
+        seconds=optional(optional_real, "seconds"),
+        prefill=optional(optional_real, "prefill_s"),
         text=string(text, "text") if text is not None else None,
     )
-
-
-def _fields(columns: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str]:
-    """Our name of each column that has one; other columns are dropped."""
-    renamed = {column: name for name, column in mapping.items()}
-    return {
-        column: renamed.get(column, column)
-        for column in columns
-        if column in renamed or (column in FIELDS and column not in mapping)
-    }
-
-
-def _rows(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Row]:
-    """Rows with our field names."""
-    fields_of = lru_cache(256)(lambda columns: list(_fields(columns, mapping).items()))  # most rows have the same
-    for row in _table_rows(source, problems):
-        yield Row(row.line, {name: row.value[column] for column, name in fields_of(tuple(row.value))})
-
-
-def _table_rows(source: Source, problems: list[Problem]) -> Iterator[Row]:
-    if source.is_parquet:
-        number = 0
-        for table in _parquet_tables(source, None, problems):
-            for value in table.to_pylist():
-                number += 1
-                yield Row(number, value)
-    elif source.sample:
-        yield from source.rows()
-        problems += source.damage
-    elif (header := _header(source, problems)) is not None:
-        for number, line in source.lines():
-            if number > header.line and (cells := cells_of(number, line, header, problems)) is not None:
-                yield Row(number, cells)
-        problems += source.damage
-
-
-def _columns(source: Source, mapping: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps] | None:
-    """A table of steps, if it is one and its columns are named: by columns, some rows at a time."""
-    header = None
-    if source.is_parquet:
-        try:
-            names = pq.read_schema(source.path).names
-        except (pa.ArrowException, OSError):
-            return None
-    elif source.sample or (header := _header(source, [])) is None:
-        return None
-    else:
-        names = header.names
-    fields = _fields(names, mapping)
-    if len(set(names)) < len(names) or _kind(dict.fromkeys(fields.values())) != "step":
-        return None
-    return _parquet_steps(source, fields, problems) if header is None else _csv_steps(source, header, fields, problems)
-
-
-def _parquet_steps(source: Source, fields: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps]:
-    first = 1
-    for table in _parquet_tables(source, list(fields), problems):
-        yield of_table(table.rename_columns([fields[name] for name in table.column_names]), first)
-        first += len(table)
-
-
-def _csv_steps(source: Source, header: Header, fields: Mapping[str, str], problems: list[Problem]) -> Iterator[Steps]:
-    _header(source, problems)
-    yield from csv_blocks.batches(source.blocks(_BLOCK), header, fields, problems)
-    problems += source.damage
-
-
-def _parquet_tables(source: Source, columns: list[str] | None, problems: list[Problem]) -> Iterator[pa.Table]:
-    number = 0
-    try:
-        for batch in pq.ParquetFile(source.path).iter_batches(_ROWS if columns else 1024, columns=columns):
-            yield pa.Table.from_batches([batch])
-            number += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        problems.append(Problem(number + 1, f"damaged Parquet ({(str(error).splitlines() or [''])[0][:80]})"))
-
-
-def _header(source: Source, problems: list[Problem]) -> Header | None:
-    """The first line of a CSV file that is one; what stands before it is a problem."""
-    for number, line in source.lines():
-        delimiter = max(",\t;", key=line.count)
-        if (cells := row_of(number, line, delimiter, problems)) is not None:
-            return Header([cell.strip() for cell in cells], delimiter, number)
-    return None

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.importers.model import Response, RowError, identifier, integer, optional_integer, string
+from analysis.importers.model import Response, RowError, identifier, integer, optional_integer
 from analysis.importers.source import Problem, Row
 
 Key = tuple[str, int, int]
@@ -36,7 +36,7 @@ class Column:
     def at(self, row: int) -> Any:
         code = int(self.codes[row])
         value = None if code < 0 else self.values[code]
-        return value.as_py() if isinstance(value, pa.Scalar) else value
+        return _python(value) if isinstance(value, pa.Scalar) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +73,17 @@ def _encoded(values: list[Any], few: bool) -> Column:
 def key_of(row: Row) -> Key:
     """(prompt, turn, sample) of a row. Raises RowError."""
     value = row.value
-    dataset = value.get("dataset")
+    dataset = dataset_of(value)
     prompt_id = identifier(value.get("prompt_id"), "prompt_id")
     turn, sample = (integer(value.get(name) or 0, name, most=_SMALL) for name in ("turn", "sample"))
     # ids of benchmark files start anew in each data set
-    return (prompt_id if dataset is None else f"{string(dataset, 'dataset')}/{prompt_id}"), turn, sample
+    return (prompt_id if dataset is None else f"{dataset}/{prompt_id}"), turn, sample
+
+
+def dataset_of(value: Mapping[str, Any]) -> str | None:
+    """The data set of a row, which may be called by a number; None if it has none. Raises RowError."""
+    dataset = value.get("dataset")
+    return None if dataset is None or dataset == "" else identifier(dataset, "dataset")
 
 
 def require_sound(value: Mapping[str, Any]) -> None:
@@ -107,11 +113,26 @@ def of_table(table: pa.Table, first_line: int) -> Steps:
         if name in JUDGED:
             try:
                 encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-                codes, values = encoded.indices.fill_null(-1).to_numpy(), encoded.dictionary.to_pylist()
+                codes, values = encoded.indices.fill_null(-1).to_numpy(), values_of(encoded.dictionary)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no number or string: judged one by one
-                values = column.to_pylist()
+                values = values_of(column)
         columns[name] = Column(codes, values)
     return Steps(first_line + np.arange(len(table)), columns)
+
+
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Python's values of a column. Text that is not UTF-8 comes as bytes, which no field takes."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_python(scalar) for scalar in column]
+
+
+def _python(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.cast(pa.large_binary()).as_py() if scalar.type in (pa.string(), pa.large_string()) else b""
 
 
 class StepTable:

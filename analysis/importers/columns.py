@@ -1,0 +1,132 @@
+"""Tables of any tool as rows and columns with our field names: CSV, JSON lines, Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.importers import csv_blocks
+from analysis.importers.cells import NAMES, value_of
+from analysis.importers.csv_blocks import Header, row_of
+from analysis.importers.source import Problem, Row, Source
+from analysis.importers.step_table import Steps, of_table, values_of
+
+FIELDS = (
+    *("prompt_id", "turn", "sample", "dataset", "category", "question", "text"),
+    *("step", "accepted", "emitted", "drafted", "steps", "tokens", "output_tokens", "acceptance_lengths"),
+    *("prompt_tokens", "seconds", "prefill_s"),
+)
+#: Read at a time: bytes of CSV by columns and by rows, rows of Parquet by columns and by rows.
+_BLOCK, _SMALL_BLOCK, _ROWS, _FEW_ROWS = 1 << 24, 1 << 20, 1 << 20, 1024
+_SEPARATOR = re.compile(r'"?sep=(.)"?,*')  # the first line of Excel's CSV files
+
+
+@dataclass(frozen=True)
+class Table:
+    """``names``: of the columns, of JSON those of the first row; ``header``: where a CSV file has them."""
+
+    source: Source
+    mapping: Mapping[str, str]
+    names: Sequence[str]
+    header: Header | None
+
+    @classmethod
+    def open(cls, source: Source, mapping: Mapping[str, str]) -> Table:
+        """The table that a file is, ``mapping`` giving the column of some of our fields."""
+        if source.is_parquet:
+            try:
+                return cls(source, mapping, pq.read_schema(source.path).names, None)
+            except (pa.ArrowException, OSError):
+                return cls(source, mapping, [], None)
+        if source.sample:
+            return cls(source, mapping, list(source.sample[0]), None)
+        header = _header(source, {*FIELDS, *mapping.values()}, [])
+        return cls(source, mapping, header.names if header else [], header)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether all rows have the same fields."""
+        return self.source.is_parquet or self.header is not None
+
+    def fields(self, names: Sequence[str] | None = None) -> dict[str, str]:
+        """Our name of each column that has one; other columns are dropped."""
+        renamed = {column: name for name, column in self.mapping.items()}
+        return {
+            column: renamed.get(column, column)
+            for column in (self.names if names is None else names)
+            if column in renamed or (column in FIELDS and column not in self.mapping)
+        }
+
+    def repeated(self) -> str | None:
+        """A column that is wanted and is there twice."""
+        return next((name for name in self.fields() if self.names.count(name) > 1), None)
+
+    def rows(self, problems: list[Problem]) -> Iterator[Row]:
+        """Rows with our field names."""
+        if self.source.is_parquet:
+            for first, table in self._parquet(_FEW_ROWS, problems):
+                columns = [values_of(column) for column in table.columns]
+                for place, values in enumerate(zip(*columns, strict=True)):
+                    yield Row(first + place, dict(zip(table.column_names, values, strict=True)))
+        elif self.header is None:
+            fields_of = lru_cache(256)(lambda keys: list(self.fields(keys).items()))  # most rows have the same
+            for row in self.source.rows() if self.source.sample else ():
+                yield Row(row.line, {name: row.value[key] for key, name in fields_of(tuple(row.value))})
+            problems += self.source.damage
+        else:
+            _header(self.source, {*FIELDS, *self.mapping.values()}, problems)
+            fields = self.fields()
+            for line, cells in csv_blocks.rows(self.source.blocks(_SMALL_BLOCK), self.header, problems):
+                delimiter = self.header.delimiter
+                yield Row(line, {name: value_of(cells[column], name, delimiter) for column, name in fields.items()})
+            problems += self.source.damage
+
+    def steps(self, problems: list[Problem]) -> Iterator[Steps]:
+        """Columns with our field names, some rows at a time, of a table that has columns."""
+        if self.header is None:
+            for first, table in self._parquet(_ROWS, problems):
+                yield of_table(table, first)
+            return
+        _header(self.source, {*FIELDS, *self.mapping.values()}, problems)
+        yield from csv_blocks.batches(self.source.blocks(_BLOCK), self.header, self.fields(), problems)
+        problems += self.source.damage
+
+    def _parquet(self, rows: int, problems: list[Problem]) -> Iterator[tuple[int, pa.Table]]:
+        """(number of the first row, columns with our names)."""
+        fields, first = self.fields(), 1
+        try:
+            for batch in pq.ParquetFile(self.source.path).iter_batches(rows, columns=list(fields)):
+                columns = {fields[name]: batch.column(name) for name in batch.schema.names}
+                yield first, pa.table({name: _plain_number(name, column) for name, column in columns.items()})
+                first += len(batch)
+        except (pa.ArrowException, OSError) as error:
+            problems.append(Problem(first, f"damaged Parquet ({(str(error).splitlines() or [''])[0][:80]})"))
+
+
+def _plain_number(name: str, column: pa.Array) -> pa.Array:
+    """Decimals as floats, or as text where they are ids."""
+    if not pa.types.is_decimal(column.type):
+        return column
+    return column.cast(pa.string() if name in NAMES else pa.float64())
+
+
+def _header(source: Source, wanted: set[str], problems: list[Problem]) -> Header | None:
+    """The first line of a CSV file that is one, below comments and Excel's line on the separator; what is damaged
+    before it is a problem. A comment may hold the names themselves."""
+    delimiter = None
+    for number, line in source.lines():
+        if found := _SEPARATOR.fullmatch(line):
+            delimiter = found[1]
+            continue
+        text = line.lstrip("# ") if line.startswith("#") else line
+        parted_by = delimiter or max(",\t;", key=text.count)
+        if (cells := row_of(number, text, parted_by, problems)) is not None:
+            names = [cell.strip() for cell in cells]
+            if not line.startswith("#") or wanted & set(names):
+                return Header(names, parted_by, number)
+    return None
