@@ -234,7 +234,11 @@ def cautions(c: Comparison) -> list[str]:
 
 def not_covered(c: Comparison) -> list[str]:
     """What no interval here speaks about."""
-    return [x.text for x in c.cautions if x.code == "one-seed"]
+    told = [x.text for x in c.cautions if x.code == "one-seed"]
+    told.append("Nor do they cover another target, other decoding settings, or prompts of another kind.")
+    if c.speed is not None or c.throughput is not None or (c.baseline is not None and c.baseline.speedups):
+        told.append("Those of times do not cover another machine, or another session of timing on this one.")
+    return told
 
 
 def provenance_table(c: Comparison) -> str:

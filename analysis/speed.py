@@ -146,31 +146,38 @@ def timings_of(run: Run, protocol: str, pairs: Pairs) -> pd.DataFrame:
 _Modes = Mapping[tuple[str, str], pd.DataFrame]
 
 
+_OF_SPEEDUPS = ("B's speed-up", "A's")
 #: What is compared: (faster, than), the log times that add to the slower side, and those that add to the faster.
 _KINDS = {
     ("A", "plain"): ([("A", "plain")], [("A", "draft")]),
     ("B", "plain"): ([("B", "plain")], [("B", "draft")]),
     ("B", "A"): ([("A", "draft")], [("B", "draft")]),
-    ("B's speed-up", "A's"): ([("B", "plain"), ("A", "draft")], [("B", "draft"), ("A", "plain")]),
+    _OF_SPEEDUPS: ([("B", "plain"), ("A", "draft")], [("B", "draft"), ("A", "plain")]),
 }
 _Kind = tuple[str, str]
 
 
 def _ratios(modes: _Modes, pairs: Pairs, estimand: Estimand, subset: str | None) -> dict[_Kind, Estimate]:
-    """On the log scale, over one data set or all: each arm over plain, B over A, and B's speed-up over A's."""
+    """On the log scale, over one data set or all: each arm over plain, B over A, and B's speed-up over A's, which is
+    B over A again, and left out, where both runs hold the same timings of plain decoding."""
     inside = np.flatnonzero(pairs.frame["dataset"] == subset) if subset else np.arange(len(pairs.frame))
     found = {}
     for kind, (top, bottom) in _KINDS.items():
         common = inside
         for key in (*top, *bottom):
             common = np.intersect1d(common, modes[key].index)
-        if common.size == 0:
+        if common.size == 0 or (kind == _OF_SPEEDUPS and _same_plain(modes, common)):
             continue
         logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
         slow, fast = (np.sum(values, axis=0) for values in logs)
         clusters = pairs.frame["cluster"].iloc[common]
-        found[kind] = of_values(fast, slow, int((fast == slow).sum()), clusters, estimand, subset)
+        found[kind] = of_values(fast, slow, fast == slow, clusters, estimand, subset)
     return found
+
+
+def _same_plain(modes: _Modes, prompts: np.ndarray) -> bool:
+    plain = [modes[side, "plain"].loc[prompts, ["decode_s", "tokens"]] for side in "AB"]
+    return plain[0].equals(plain[1])
 
 
 def _log_time(rows: pd.DataFrame, estimand: Estimand) -> np.ndarray:

@@ -13,6 +13,7 @@ from analysis.load import load
 from analysis.lossless import cautions_of, outputs
 from analysis.pair import pair
 from analysis.runlog import Run
+from analysis.sections import not_covered
 from analysis.speed import speed
 from analysis.speed_sections import answers_by_dataset, answers_told, throughput_tables, unstable_baseline
 from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Verdict
@@ -92,6 +93,23 @@ def test_a_ratio_of_speed_ups_forgives_a_slower_machine(tmp_path):
     found = arms(tmp_path, (plain, [2.0, 3.0, 2.5], [2 * s for s in plain], [4.0, 6.0, 5.0]), [9, 9, 9])
     assert ratio(found, "B", "A").estimate == pytest.approx(0.5)
     assert ratio(found, "B's speed-up", "A's").estimate == pytest.approx(1.0)
+
+
+def test_speed_ups_over_the_same_plain_timings_are_no_second_ratio_of_the_arms(tmp_path):
+    plain = [4.0, 6.0, 5.0]
+    shared = arms(tmp_path, (plain, [2.0, 3.0, 2.5], plain, [4.0, 6.0, 5.0]), [9, 9, 9])
+    assert {(r.what, r.against) for r in shared.ratios} == {("A", "plain"), ("B", "plain"), ("B", "A")}
+    # of another session they are not the same, be it by a hair
+    own = arms(tmp_path, (plain, [2.0, 3.0, 2.5], [4.0, 6.0, 5.001], [4.0, 6.0, 5.0]), [9, 9, 9])
+    assert ratio(own, "B's speed-up", "A's").estimate == pytest.approx(0.5 * 15.001 / 15)
+
+
+def test_what_intervals_of_times_do_not_cover_is_told_where_there_are_times(tmp_path):
+    run = write_run(tmp_path / "a", prompts_of([[1], [2]]), protocol="generate", gates=False, history=False)
+    assert not any("machine" in text for text in not_covered(compare_runs(run, run)))
+    rows = [timing(f"p00{i}", "draft", 1.0 + i, 11) for i in range(2)]
+    timed(tmp_path / "t", rows, [1, 1])
+    assert any("another machine" in text for text in not_covered(compare_runs(tmp_path / "t", tmp_path / "t")))
 
 
 def test_repeats_are_summed_and_single_tokens_left_out(tmp_path):
