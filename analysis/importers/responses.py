@@ -38,6 +38,8 @@ IDS = ("prompt_id", "question_id", "sample_id", "id", "task_id", "index", "idx")
 DATASETS = ("dataset", "benchmark", "subset", "task")
 SAMPLES = ("sample", "repetition", "seed")
 TEXTS = ("output_text", "response", "output", "text")
+PLACE = "row "
+BY_PLACE = "rows have no id: a prompt is known by its place in the file, and pairs join by it"
 IDS_OUT = ("output_ids", "output_token_ids", "token_ids")
 
 
@@ -95,7 +97,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
     responses = last_of_each(responses, problems)
     unknown = ["target", "block size"]
     if responses and all(first(row.value, IDS) is None for row, _, _ in raw):
-        notes.append("rows have no id: a prompt is known by its place in the file, and pairs join by it")
+        notes.append(BY_PLACE)
     if responses and all(r.dataset is None for r in responses):
         unknown.append("data sets")
     run = Imported(
@@ -119,21 +121,30 @@ def _total(row: Mapping[str, Any]) -> int | None:
     return None if total is None else integer(total, "output tokens")
 
 
-def _response(row: Row, emitted: list[int], total: int | None) -> Response:
+def place_of(row: Row) -> dict[str, Any]:
+    """The fields of a response that say which it is: prompt_id, turn, sample, dataset. A row without an id is known by
+    its place in the file."""
     value = row.value
     dataset = first(value, DATASETS)
     dataset = None if dataset is None else string(dataset, "dataset")
     given = first(value, IDS)
-    prompt_id = f"row {row.line}" if given is None else identifier(given, "id")
+    prompt_id = f"{PLACE}{row.line}" if given is None else identifier(given, "id")
+    return {
+        # ids of benchmark files start anew in each data set
+        "prompt_id": prompt_id if dataset is None else f"{dataset}/{prompt_id}",
+        "turn": integer(value.get("turn") or 0, "turn", most=2**15 - 1),
+        "sample": integer(first(value, SAMPLES) or 0, "sample", most=2**15 - 1),
+        "dataset": dataset,
+    }
+
+
+def _response(row: Row, emitted: list[int], total: int | None) -> Response:
+    value = row.value
     seconds = optional_real(value, "time_per_output_token")
     ids, text = first(value, IDS_OUT), first(value, TEXTS)
     return Response(
-        # ids of benchmark files start anew in each data set
-        prompt_id=prompt_id if dataset is None else f"{dataset}/{prompt_id}",
+        **place_of(row),
         line=row.line,
-        turn=integer(value.get("turn") or 0, "turn", most=2**15 - 1),
-        sample=integer(first(value, SAMPLES) or 0, "sample", most=2**15 - 1),
-        dataset=dataset,
         emitted=emitted,
         steps=len(emitted),
         tokens=sum(emitted),

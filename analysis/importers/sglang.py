@@ -1,13 +1,18 @@
 """Logs of SGLang: requests with their ``meta_info`` (rows per prompt), and JSON lines of its two benchmarks (totals).
 
-A request's spec_accept_length is, by version, completion_tokens / spec_verify_ct or
-1 + spec_num_correct_drafts / spec_verify_ct; its own numbers tell which. The accept_length of ``bench_serving`` is the
-server's, cumulative since it started; acc_length -1 of ``bench_one_batch_server`` means that there is none.
+A request's spec_accept_length is, by version, completion_tokens / spec_verify_ct, which has the prefill token in it, or
+1 + spec_num_correct_drafts / spec_verify_ct, which has not; the file's own numbers tell which. ``meta_info`` stands in
+the row, in its ``response``, or in the first of its ``choices``; its id is new at every request, so it pairs nothing.
+Without the fields of speculative decoding it is of a plain server, with its times. The accept_length of
+``bench_serving`` is the server's, cumulative since it started; acc_length -1 of ``bench_one_batch_server`` means that
+there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.counting import Counting
@@ -18,18 +23,22 @@ from analysis.importers.model import (
     Imported,
     Response,
     RowError,
-    identifier,
     integer,
+    integers,
     last_of_each,
     optional_integer,
     optional_real,
     optional_total,
     real,
 )
+from analysis.importers.responses import BY_PLACE, PLACE, place_of
 from analysis.importers.served import requests_of
 from analysis.importers.source import Problem, Row, Source
+from analysis.importers.totals import rounding
 
-REQUESTS, SERVING, ONE_BATCH = "SGLang requests", "SGLang bench_serving", "SGLang bench_one_batch_server"
+BY_TOKENS, BY_DRAFTS = "completion_tokens / spec_verify_ct", "1 + spec_num_correct_drafts / spec_verify_ct"
+REQUESTS, PLAIN = "SGLang requests", "SGLang requests without speculative decoding"
+SERVING, ONE_BATCH = "SGLang bench_serving", "SGLang bench_one_batch_server"
 NAME = "SGLang"
 
 
@@ -39,16 +48,22 @@ def recognise(source: Source) -> int:
 
 
 def _kind(row: Mapping[str, Any]) -> str | None:
-    if "spec_verify_ct" in _meta(row):
+    if "spec_verify_ct" in (meta := _answer(row)[0]):
         return REQUESTS
+    if meta is not row and {"completion_tokens", "e2e_latency"} <= meta.keys():
+        return PLAIN
     if "accept_length" in row and {"completed", "duration"} <= row.keys():
         return SERVING
     return ONE_BATCH if {"acc_length", "batch_size", "output_len"} <= row.keys() else None
 
 
-def _meta(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = row.get("meta_info")
-    return meta if isinstance(meta, dict) else row
+def _answer(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """(the fields of meta_info, the object that holds them)."""
+    choices = row.get("choices")
+    for holder in (row, row.get("response"), choices[0] if isinstance(choices, list) and choices else None):
+        if isinstance(holder, dict) and isinstance(meta := holder.get("meta_info"), dict):
+            return meta, holder
+    return row, row
 
 
 def read(source: Source) -> Found:
@@ -56,79 +71,137 @@ def read(source: Source) -> Found:
     kinds = [kind for kind in map(_kind, source.sample) if kind]
     expected = max(set(kinds), key=lambda kind: (kinds.count(kind), kind))
     problems: list[Problem] = []
-    responses: list[Response] = []
+    requests: list[_Request] = []
     aggregates: list[Aggregate] = []
-    rules = set()
     for row in source.rows():
         try:
             if _kind(row.value) != expected:
                 raise RowError(f"not a row of {expected}")
-            if expected == REQUESTS:
-                response, rule = _request(row)
-                responses.append(response)
-                rules.add(rule)
+            if expected in (REQUESTS, PLAIN):
+                requests.append(_request(row))
             elif expected == SERVING:
                 aggregates.append(_serving(row.value, len(aggregates) + 1))
             else:
                 aggregates.append(_one_batch(row.value))
         except RowError as error:
             problems.append(Problem(row.line, str(error)))
-    responses = last_of_each(responses, problems)
-    notes = [f"tokens per step: {rule}" for rule in sorted(rules)]
-    if len(rules) > 1:
-        notes.append("rows of two versions of SGLang, which count differently")
+    counting, notes = _rule(requests)
+    responses = last_of_each([r for request in requests for r in _response(request, counting, problems)], problems)
     if expected == SERVING:
         notes.append("accept_length is the server's mean since it started, not of this benchmark alone")
-    if any(response.prompt_id.startswith("row ") for response in responses):
-        notes.append("rows without an id: such a prompt is known by its place in the file, and pairs join by it")
+    if expected == PLAIN:
+        notes.append("no field of speculative decoding: plain decoding")
+    if any(request.response.prompt_id.split("/")[-1].startswith(PLACE) for request in requests):
+        notes.append(BY_PLACE)
+    unknown = ["target"] if expected == PLAIN else ["target", "block size"]
+    if expected != PLAIN:
+        unknown.append("lengths of single steps" if responses else "rows per prompt")
+    if responses and all(response.dataset is None for response in responses):
+        unknown.append("data sets")
     run = Imported(
         format=expected,
         label=source.stem,
-        counting=Counting(prefill_token="inside", last_step="unknown", time="prefill and decode"),
+        counting=Counting(
+            prefill_token={BY_TOKENS: "inside", BY_DRAFTS: "outside"}.get(counting, "unknown"),  # type: ignore[arg-type]
+            last_step="whole" if counting == BY_DRAFTS else "unknown",
+            time="prefill and decode",
+            ids="tokens" if any(response.ids is not None for response in responses) else "words",
+        ),
         responses=responses,
         aggregates=aggregates,
+        mode="plain" if expected == PLAIN else "draft",
         engine="sglang",
-        unknown=["target", "block size", "lengths of single steps" if responses else "rows per prompt"],
+        unknown=unknown,
         notes=notes,
     )
     return Found([run], [*problems, *source.damage])
 
 
-def _request(row: Row) -> tuple[Response, str]:
-    meta = _meta(row.value)
+@dataclass(frozen=True)
+class _Request:
+    """A request, its ``response`` still without tokens in steps; ``lengths``: its mean length by each rule that the
+    length which it states allows, all for one that states none."""
+
+    response: Response
+    lengths: Mapping[str, float]
+    states: bool
+
+
+def _request(row: Row) -> _Request:
+    meta, holder = _answer(row.value)
     tokens = integer(meta.get("completion_tokens"), "completion_tokens")
-    steps = integer(meta["spec_verify_ct"], "spec_verify_ct")
+    steps = optional_integer(meta, "spec_verify_ct")
     stated = optional_real(meta, "spec_accept_length")
     correct = _either(meta, "spec_num_correct_drafts", "spec_accept_token_num")
     proposed = _either(meta, "spec_num_proposed_drafts", "spec_draft_token_num")
     if correct is not None and proposed is not None and correct > proposed:
         raise RowError(f"{correct} correct of {proposed} proposed draft tokens")
-    in_steps, rule = tokens, "completion_tokens / spec_verify_ct"
-    if correct is not None:
-        by_drafts = steps + correct
-        if stated is None or (steps and abs(stated - by_drafts / steps) <= 1e-3 < abs(stated - tokens / steps)):
-            in_steps, rule = by_drafts, "1 + spec_num_correct_drafts / spec_verify_ct"
-    if stated is not None and steps and abs(stated - in_steps / steps) > 1e-3:
-        raise RowError(f"spec_accept_length is {stated:g}, but {rule} is {in_steps / steps:g}")
-    if steps and in_steps < steps:
-        raise RowError(f"{in_steps} tokens in {steps} steps; each step gives one at least")
-    given = next(
-        (r[name] for r in (row.value, meta) for name in ("id", "rid", "index") if r.get(name) is not None), None
-    )
+    lengths = {BY_TOKENS: tokens / steps} if steps else {}
+    if steps and correct is not None:
+        lengths[BY_DRAFTS] = 1 + correct / steps
+    if stated is not None and lengths:
+        away = {rule: abs(stated - length) for rule, length in lengths.items()}
+        # unrounded numbers tell the rules apart however near they are
+        limit = 1e-9 * stated if min(away.values()) <= 1e-9 * stated else rounding(stated, 1e-3)
+        if min(away.values()) > limit:
+            rule, length = min(lengths.items(), key=lambda item: away[item[0]])
+            raise RowError(f"spec_accept_length is {stated:g}, but {rule} is {length:g}")
+        lengths = {rule: length for rule, length in lengths.items() if away[rule] <= limit}
     reason = meta.get("finish_reason")
-    text = row.value.get("text")
+    value = {name: given for name, given in row.value.items() if name != "id" or not _names_the_request(row.value)}
+    text = holder.get("text")
+    if isinstance(message := holder.get("message"), dict):
+        text = message.get("content")
+    ids = holder.get("output_ids")
+    category = row.value.get("category")
     response = Response(
-        prompt_id=f"row {row.line}" if given is None else identifier(given, "id"),
+        **place_of(Row(row.line, value)),
         line=row.line,
+        category=category if isinstance(category, str) else None,
         steps=steps,
-        tokens=in_steps if steps else 0,
         output_tokens=tokens,
         prompt_tokens=optional_integer(meta, "prompt_tokens"),
         seconds=optional_real(meta, "e2e_latency"),
         finish_reason=str(reason["type"]) if isinstance(reason, dict) and "type" in reason else None,
-        text=text if isinstance(text, str) else None,
+        ids=integers(ids, "output_ids", most=2**31 - 1) if ids else None,
+        text=text if isinstance(text, str) and not ids else None,
     )
-    return response, rule
+    return _Request(response, lengths, stated is not None)
+
+
+def _names_the_request(row: Mapping[str, Any]) -> bool:
+    """Whether the row's own id is one that the server gave."""
+    meta, _ = _answer(row)
+    return "object" in row or (meta is not row and row.get("id") == meta.get("id"))
+
+
+def _rule(requests: Sequence[_Request]) -> tuple[str, list[str]]:
+    """The rule of a file, which is its version's, and what to say of it: as the rows say that allow one alone."""
+    decided = Counter(next(iter(r.lengths)) for r in requests if r.states and len(r.lengths) == 1)
+    if not any(r.lengths for r in requests):
+        return BY_TOKENS, []
+    if len(decided) > 1:
+        return "mixed", [f"rows of two versions of SGLang, which count differently: {_listed(decided)}"]
+    drafts = not any(r.states for r in requests) and all(BY_DRAFTS in r.lengths for r in requests if r.lengths)
+    rule = next(iter(decided), BY_DRAFTS if drafts else BY_TOKENS)
+    return rule, [f"tokens per step: {rule}"]
+
+
+def _listed(rules: Mapping[str, int]) -> str:
+    return ", ".join(f"{rule} in {count}" for rule, count in sorted(rules.items()))
+
+
+def _response(request: _Request, rule: str, problems: list[Problem]) -> list[Response]:
+    """The response with its tokens in steps, if they are at least its steps."""
+    response, steps = request.response, request.response.steps
+    if steps is None:
+        return [response]
+    length = request.lengths.get(rule, next(iter(request.lengths.values()), 0.0))
+    tokens = round(length * steps)
+    if tokens < steps:
+        problems.append(Problem(response.line, f"{tokens} tokens in {steps} steps; each step gives one at least"))
+        return []
+    return [replace(response, tokens=tokens)]
 
 
 def _either(meta: Mapping[str, Any], name: str, older: str) -> int | None:

@@ -55,3 +55,8 @@ def require_close(stated: float | None, computed: float | None, what: str, toler
     """Raises RowError if a number that the file states is not what its counts give."""
     if stated is not None and computed is not None and abs(stated - computed) > tolerance:
         raise RowError(f"{what} is stated as {stated:g}, but the counts give {computed:g}")
+
+
+def rounding(stated: float, otherwise: float) -> float:
+    """How far a stated ratio may be from its counts: half a digit where somebody rounded it to two decimals."""
+    return 0.005 + 1e-9 if round(stated, 2) == stated else otherwise

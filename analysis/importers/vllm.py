@@ -24,7 +24,7 @@ from analysis.importers.model import (
 )
 from analysis.importers.served import requests_of
 from analysis.importers.source import Problem, Source
-from analysis.importers.totals import counted, require_close
+from analysis.importers.totals import counted, require_close, rounding
 
 NAME = "vLLM bench serve"
 _SPEC = "spec_decode_"
@@ -93,13 +93,16 @@ def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str
     shares = [real(rate, f"rate of position {i}") for i, rate in enumerate(rates or [])]
     if drafts:
         if shares:
-            require_close(sum(shares), accepted / drafts, "the sum of the per-position rates", 5e-3)
-        require_close(optional_real(row, f"{_SPEC}acceptance_length"), 1 + accepted / drafts, "acceptance length", 5e-3)
+            limit = max(5e-3, sum(rounding(share, 0.0) for share in shares))
+            require_close(sum(shares), accepted / drafts, "the sum of the per-position rates", limit)
+        require_close(
+            optional_real(row, f"{_SPEC}acceptance_length"), 1 + accepted / drafts, "acceptance length", 0.005 + 1e-9
+        )
     if draft_tokens:
         rate = optional_real(row, f"{_SPEC}acceptance_rate")
         require_close(rate, 100 * accepted / draft_tokens, "acceptance rate, in percent,", 0.05)
     at = [round(share * drafts) for share in shares] or None
-    if at and sum(at) != accepted:
+    if at and (sum(at) != accepted or any(abs(s * drafts - n) > 1e-3 for s, n in zip(shares, at, strict=True))):
         at = None  # rates that were rounded do not give the counts back
     return counted(subset, drafts, accepted, draft_tokens, at, **served)
 

@@ -90,58 +90,6 @@ def test_modelopt_positions_come_from_the_histogram(tmp_path: Path) -> None:
     assert run.aggregates[0].accepted_at == [3, 2, 2]  # steps longer than 1, 2, 3 tokens
 
 
-def test_counters_are_summed_over_engines_and_less_those_before(tmp_path: Path) -> None:
-    before = logs.write(tmp_path, "before", logs.prometheus(5, [5, 0, 0], engines=2))
-    after = logs.write(tmp_path, "after", logs.prometheus(20, [12, 6, 2], engines=2))
-    (run,) = runs(after, before=before)
-    (total,) = run.aggregates
-    assert (total.drafts, total.accepted, total.accepted_at) == (30, 30, [14, 12, 4])
-    both = logs.write(tmp_path, "both", before.read_text() + after.read_text())
-    assert runs(both)[0].aggregates == [total]
-
-
-def test_an_engine_whose_counters_contradict_each_other_is_left_out(tmp_path: Path) -> None:
-    text = logs.prometheus(20, [12, 6, 2], engines=3)
-    wrong = text.replace(
-        'engine="1",model_name="toy",position="0"} 12.0', 'engine="1",model_name="toy",position="0"} 25.0'
-    )
-    _, found = read_file(logs.write(tmp_path, "m", wrong))
-    (total,) = found.runs[0].aggregates
-    assert (total.drafts, total.accepted, total.accepted_at) == (40, 40, [24, 12, 4])
-    assert [str(p) for p in found.problems] == ["engine 1 left out: 25 drafts accepted position 0, but there were 20"]
-
-
-def test_engines_of_which_one_tells_no_positions_sum_without_them(tmp_path: Path) -> None:
-    text = logs.prometheus(20, [12, 6, 2], engines=2)
-    kept = [line for line in text.splitlines() if not ("per_pos" in line and 'engine="1"' in line)]
-    (run,) = runs(logs.write(tmp_path, "m", "\n".join(kept)))
-    (total,) = run.aggregates
-    assert (total.drafts, total.accepted, total.draft_tokens, total.accepted_at) == (40, 40, 120, None)
-
-
-def test_counters_that_fell_since_the_file_before_are_refused(tmp_path: Path) -> None:
-    low, high = logs.prometheus(5, [5, 0, 0]), logs.prometheus(20, [12, 6, 2])
-    with pytest.raises(DataError, match="started anew"):
-        runs(logs.write(tmp_path, "m", low), before=logs.write(tmp_path, "before", high))
-
-
-def test_snapshots_of_a_server_that_was_started_anew(tmp_path: Path) -> None:
-    """10 drafts, 30, anew 5, 15: a rise of 20 + 5 + 10. Position 0 rose over the start, but counts from 0 too."""
-    polls = [logs.prometheus(n, at) for n, at in ((10, [4, 1]), (30, [4, 2]), (5, [5, 3]), (15, [9, 3]))]
-    (run,) = runs(logs.write(tmp_path, "m", "".join(polls)))
-    (total,) = run.aggregates
-    assert (total.drafts, total.accepted, total.accepted_at) == (35, 13, [9, 4])
-    assert any("started anew 1 time:" in note for note in run.notes)
-    assert any("4 snapshots" in note for note in run.notes)
-
-
-def test_counters_before_of_other_labels_are_refused(tmp_path: Path) -> None:
-    before = logs.write(tmp_path, "before", logs.prometheus(5, [5, 0, 0]).replace("toy", "other"))
-    after = logs.write(tmp_path, "after", logs.prometheus(20, [12, 6, 2]))
-    with pytest.raises(DataError, match=r'is not among the counters before, which are of .*model_name="other"'):
-        runs(after, before=before)
-
-
 def test_the_last_step_may_have_accepted_more_than_it_emitted(tmp_path: Path) -> None:
     (run,) = (run for run in runs(logs.write(tmp_path, "trace.jsonl")) if run.variant == "C2")
     assert [list(r.accepted or ()) for r in run.responses] == [[3, 2], [5]]
@@ -285,62 +233,6 @@ def test_a_log_line_may_lack_what_older_versions_lacked(tmp_path: Path) -> None:
     line = "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)\n"
     _, found = read_file(logs.write(tmp_path, "l.log", line + logs.LLAMA_LOG))
     assert [p.line for p in found.problems] == [1] and "number of drafts is not known" in found.problems[0].reason
-
-
-def test_drafts_of_one_length_are_counted_and_not_inferred_from_a_rounded_mean(tmp_path: Path) -> None:
-    """3 of 468 drafts accepted one token: a mean of 1.0064, printed 1.01, would make 300 drafts of them. 2 of 500 are
-    printed 1.00."""
-    text = logs.vllm_log(1.01, 3, 1404, [0.006, 0, 0]) + logs.vllm_log(1.00, 2, 1500, [0.004, 0, 0])
-    _, found = read_file(logs.write(tmp_path, "v.log", text))
-    (run,) = found.runs
-    assert not found.problems and run.aggregates[0].drafts == 968
-    assert run.aggregates[0].tau == pytest.approx(1 + 5 / 968)
-    assert not any("exactly" in what for what in run.unknown)
-
-
-#: 57 drafts of 3 tokens, 66 accepted; then 62 drafts, 99 accepted.
-_LLAMA = (
-    (66, 171, 2.16, "0.632, 0.333, 0.193"),
-    (99, 186, 2.60, "0.742, 0.500, 0.355"),
-)
-
-
-def _llama(kind: str) -> str:
-    lines = []
-    drafts, drafted, accepted = 0, 0, 0
-    for a, g, mean, shares in _LLAMA:
-        drafts, drafted, accepted = drafts + g // 3, drafted + g, accepted + a
-        slot = "0.00.873.131 I slot print_timing: id  0 | task 0 | "
-        rate = f"draft acceptance = {a / g:.5f} ({a:5d} accepted / {g:5d} generated)"
-        lines += {
-            "statistics": [
-                f"draft acceptance rate = {a / g:.5f} ({a:5d} accepted / {g:5d} generated)",
-                f"statistics draft: #calls(b,g,a) = 1 9 9, #gen drafts = {drafts}, #acc drafts = 9, "
-                f"#gen tokens = {drafted}, #acc tokens = {accepted}, dur(b,g,a) = 0.004, 1532.1, 0.1 ms",
-                "statistics ngram_mod: #calls = 9, #gen drafts = 0, #acc drafts = 0, #gen tokens = 0, #acc tokens = 0",
-            ],
-            "mean acceptance length": [
-                f"{slot}{rate}, mean acceptance length = {mean:5.2f}, acceptance rate per position = ({shares})"
-            ],
-            "mean len": [f"{slot}{rate}, mean len = {mean:5.2f}"],
-            "acc per pos": [f"{slot}{rate}, mean len = {mean:5.2f}", f"{slot}     acc per pos = ({shares})"],
-        }[kind]
-    return "\n".join(lines) + "\n"
-
-
-@pytest.mark.parametrize("kind", ["statistics", "mean acceptance length", "mean len", "acc per pos"])
-def test_lines_of_every_version_of_llama_cpp(tmp_path: Path, kind: str) -> None:
-    _, found = read_file(logs.write(tmp_path, "l.log", _llama(kind)))
-    (total,) = found.runs[0].aggregates
-    assert not found.problems and (total.drafts, total.accepted, total.draft_tokens) == (119, 165, 357)
-    assert (total.accepted_at is not None) == (kind in ("mean acceptance length", "acc per pos"))
-
-
-def test_counts_since_the_server_started_are_not_a_requests_own(tmp_path: Path) -> None:
-    """The log begins in the middle of a server's life, so only the second request's rise is its own."""
-    text = _llama("statistics").replace("= 171, #acc", "= 999, #acc").replace("= 357, #acc", "= 1185, #acc")
-    _, found = read_file(logs.write(tmp_path, "l.log", text))
-    assert [p.line for p in found.problems] == [1] and found.runs[0].aggregates[0].drafts == 62
 
 
 @pytest.mark.parametrize(
