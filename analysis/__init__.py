@@ -1,21 +1,36 @@
 """From runs of speculative-decoding drafters to conclusions: ``from analysis import compare_runs``.
 
-Importing the package costs nothing: what it offers is loaded when it is asked for.
+``compare_runs`` compares two runs, ``compare_many`` several with the first, ``compare_seeds`` several trainings of two
+arms. Importing the package costs nothing: what it offers is loaded when it is asked for.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, compare_runs
+    from analysis.matrix import Matrix, compare_many
+    from analysis.seed_study import SeedComparison, compare_seeds
 
-__all__ = ["Comparison", "compare_runs"]
+__all__ = ["Comparison", "Matrix", "SeedComparison", "compare_many", "compare_runs", "compare_seeds"]
+
+_MODULES = {
+    "Comparison": "comparison",
+    "compare_runs": "comparison",
+    "Matrix": "matrix",
+    "compare_many": "matrix",
+    "SeedComparison": "seed_study",
+    "compare_seeds": "seed_study",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from analysis import comparison
-
-        return getattr(comparison, name)
+    if name in _MODULES:
+        return getattr(import_module(f"analysis.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'analysis' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -158,10 +158,13 @@ def test_small_or_inconclusive_data_say_what_they_could_have_shown(compare):
 def test_importing_the_package_loads_nothing_and_offers_compare_runs():
     script = (
         "import sys, analysis\n"
+        "assert {'compare_runs', 'compare_many', 'compare_seeds'} <= set(dir(analysis))\n"
         "assert not {'pandas', 'numpy', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
         "from analysis import compare_runs\n"
         "import analysis.comparison\n"
         "assert compare_runs is analysis.comparison.compare_runs\n"
+        "from analysis import *\n"
+        "assert (compare_many.__name__, compare_seeds.__name__) == ('compare_many', 'compare_seeds')\n"
         "assert not {'torch', 'drafters', 'matplotlib.pyplot', 'seaborn'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
