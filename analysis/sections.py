@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from analysis.exploration import roles_in_words
 from analysis.facts import ArmSummary
 from analysis.manifest import Manifest
 from analysis.markdown import table
-from analysis.wording import counted, interval, number, one_line, p_value, percent, signed, with_interval
+from analysis.wording import Caution, counted, interval, number, one_line, p_value, percent, signed, with_interval
 
 LOST_SHOWN = 20
 
@@ -222,14 +222,32 @@ def lost_table(c: Comparison) -> str | None:
 
 
 def cautions(c: Comparison) -> list[str]:
-    """Every warning once, those of an estimate with what it is about."""
-    whole = [x.text for x in c.cautions if x.code != "one-seed"]
-    overall = [
-        f"{one_line(e.estimand.name).capitalize()}: {x.text}" for e in (c.overall, *c.others) for x in e.cautions
-    ]
-    by_dataset = [f"{name}: {x.text}" for name, e in c.by_dataset.items() for x in e.cautions]
-    together = [x.text for x in c.heterogeneity.cautions] if c.heterogeneity else []
-    return list(dict.fromkeys([*whole, *overall, *by_dataset, *together]))
+    """Every warning once, with all that it is about; those of the whole comparison are about nothing in particular."""
+    told: dict[str, list[str]] = {x.text: [] for x in c.cautions if x.code != "one-seed"}
+    for what, found in _concerned(c):
+        for x in found:
+            about = told.setdefault(x.text, [])
+            about += [what] if what and what not in about else []
+    lines = []
+    for text, about in told.items():
+        what = "; ".join(about)
+        lines.append(f"{what[:1].upper()}{what[1:]}: {text}" if what else text)
+    return lines
+
+
+def _concerned(c: Comparison) -> Iterator[tuple[str, Sequence[Caution]]]:
+    """The warnings of everything that was estimated, with its name."""
+    for e in (c.overall, *c.others):
+        yield one_line(e.estimand.name), e.cautions
+    for name, e in (*c.by_dataset.items(), *c.by_seen.items()):
+        yield one_line(name), e.cautions
+    for control in c.controls:
+        yield f"B against {one_line(control.label)}", control.lost.cautions
+        yield f"{one_line(control.label)} against A", control.kept.cautions
+    for ratio in c.speed.ratios if c.speed is not None else ():
+        yield "speed" if ratio.subset is None else f"speed on {one_line(ratio.subset)}", ratio.cautions
+    if c.heterogeneity is not None:
+        yield "", c.heterogeneity.cautions
 
 
 def not_covered(c: Comparison) -> list[str]:
