@@ -66,7 +66,7 @@ def finite(text: str) -> float:
     return number
 
 
-def folder(text: str) -> Path:
+def out_folder(text: str) -> Path:
     """A folder, for an argument: an empty name, as of a variable that is not set, would be the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("the name of a folder is empty")

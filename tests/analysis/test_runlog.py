@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import errors, run_writer
+from analysis import run_writer
 from analysis.addresses import find_runs_folder, resolve
-from analysis.errors import DataError, Exit, Parser, UsageError, finite, run_command
+from analysis.errors import DataError, Exit, Parser, UsageError, finite, out_folder, run_command
 from analysis.manifest import Evaluation, Manifest, Training, settings_hash
 from analysis.run_writer import RunWriter, write_atomic
 from analysis.runlog import Run, conform, read_manifest, rows_to_table
@@ -350,7 +350,7 @@ def test_only_a_command_that_resumes_says_so(capsys):
 def test_arguments_that_are_no_numbers_and_folders_without_a_name(capsys, argv):
     parser = Parser(prog="x")
     parser.add_argument("--number", type=finite)
-    parser.add_argument("--out", type=errors.folder)
+    parser.add_argument("--out", type=out_folder)
     assert vars(parser.parse_args(["--number", "1e-3", "--out", "a b"])) == {"number": 0.001, "out": Path("a b")}
     with pytest.raises(SystemExit) as stop:
         parser.parse_args(argv)
