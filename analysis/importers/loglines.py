@@ -89,7 +89,7 @@ class Window:
 
 def recognise(source: Source) -> int:
     """How many of the first lines state acceptance."""
-    return sum(bool(_VLLM.search(line) or _LLAMA.search(line)) for line in source.head.splitlines())
+    return sum(bool(_VLLM.search(line) or _LLAMA.search(line)) for line in source.opening())
 
 
 def read(source: Source) -> Found:

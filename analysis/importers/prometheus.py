@@ -34,7 +34,7 @@ Snapshot = dict[Series, float]
 
 def recognise(source: Source) -> int:
     """How many lines are counters of speculative decoding."""
-    return sum(bool(_LINE.match(line)) for _, line in _lines(source))
+    return sum(bool(_LINE.match(line)) for line in source.opening())
 
 
 def read(source: Source, before: Source | None = None) -> Found:
@@ -90,10 +90,6 @@ def read(source: Source, before: Source | None = None) -> Found:
         notes=[*notes, *told],
     )
     return Found([run], problems)
-
-
-def _lines(source: Source) -> Iterable[tuple[int, str]]:
-    return ((n, line) for n, line in enumerate(source.head.splitlines(), 1)) if not source.is_parquet else ()
 
 
 def _snapshots(source: Source) -> tuple[list[Snapshot], str, list[Problem]]:

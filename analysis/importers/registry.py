@@ -27,11 +27,13 @@ from analysis.importers.source import Source
 
 @dataclass(frozen=True)
 class Format:
-    """``recognise`` gives the number of rows (or 1) that speak for the format, 0 if none does."""
+    """``recognise`` gives the number of rows (or 1) that speak for the format, 0 if none does; ``by_rows``: its rows
+    are each read by themselves, so that any file can be tried."""
 
     key: str
     recognise: Callable[[Source], int]
     read: Callable[[Source], Found]
+    by_rows: bool = True
 
 
 #: From the most particular to the most general; of equal claims the first has the file.
@@ -40,10 +42,10 @@ FORMATS = (
     Format("specbench", specbench.recognise, specbench.read),
     Format("sglang", sglang.recognise, sglang.read),
     Format("vllm", vllm.recognise, vllm.read),
-    Format("specforge", specforge.recognise, specforge.read),
-    Format("cast", cast.recognise, cast.read),
-    Format("modelopt", tables.recognise_modelopt, tables.read_modelopt),
-    Format("speculators", tables.recognise_speculators, tables.read_speculators),
+    Format("specforge", specforge.recognise, specforge.read, by_rows=False),
+    Format("cast", cast.recognise, cast.read, by_rows=False),
+    Format("modelopt", tables.recognise_modelopt, tables.read_modelopt, by_rows=False),
+    Format("speculators", tables.recognise_speculators, tables.read_speculators, by_rows=False),
     Format("prometheus", prometheus.recognise, prometheus.read),
     Format("log", loglines.recognise, loglines.read),
     Format("responses", responses.recognise, responses.read),
@@ -69,7 +71,10 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
     """
     options = options or Options()
     source = Source.open(path)
-    key = options.format if options.format != "auto" else _recognise(source, options)
+    if options.format != "auto":
+        key, source = options.format, replace(source, whole=True)
+    else:
+        key, source = _recognise(source, options)
     try:
         found = _read(key, source, options)
     except RowError as error:
@@ -82,20 +87,23 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
     return key, found
 
 
-def _recognise(source: Source, options: Options) -> str:
+def _recognise(source: Source, options: Options) -> tuple[str, Source]:
+    """The format, and the source in which it shows."""
     if options.before is not None:
-        return "prometheus"
+        return "prometheus", source
     if options.mapping:
-        return "plain"
+        return "plain", source
     if why := declined.reason(source):
         raise DataError(f"{source.path}: {why}")
-    scores = {f.key: f.recognise(source) for f in FORMATS}
-    best = max(scores, key=lambda key: scores[key])
-    if not scores[best]:
-        known = ", ".join(scores)
-        what = "looks like JSON, but is damaged or cut off" if _json_like(source) else "no log that is known"
-        raise DataError(f"{source.path}: {what} (known: {known}); --format names one, --map FIELD=COLUMN maps columns")
-    return best
+    # the opening tells, but of a log with a long start; a table is told by its opening or not at all
+    for looked_at in (source, replace(source, whole=True)):
+        scores = {f.key: f.recognise(looked_at) for f in FORMATS}
+        best = max(scores, key=lambda key: scores[key])
+        if scores[best]:
+            return best, looked_at
+    known = ", ".join(f.key for f in FORMATS)
+    what = "looks like JSON, but is damaged or cut off" if _json_like(source) else "no log that is known"
+    raise DataError(f"{source.path}: {what} (known: {known}); --format names one, --map FIELD=COLUMN maps columns")
 
 
 def _json_like(source: Source) -> bool:
@@ -109,7 +117,7 @@ def _read(key: str, source: Source, options: Options) -> Found:
         return prometheus.read(source, Source.open(options.before))
     for known in FORMATS:
         if known.key == key:
-            if not known.recognise(source):
+            if not known.by_rows and not known.recognise(source):
                 raise DataError(f"{source.path}: not of the format '{key}'")
             return known.read(source)
     raise UsageError(f"no format '{key}'; known: auto, {', '.join(f.key for f in FORMATS)}")

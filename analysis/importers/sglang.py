@@ -68,7 +68,7 @@ def _answer(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any
 
 def read(source: Source) -> Found:
     """One run: the requests, or the totals."""
-    kinds = [kind for kind in map(_kind, source.sample) if kind]
+    kinds = [kind for kind in map(_kind, source.sample) if kind] or [REQUESTS]
     expected = max(set(kinds), key=lambda kind: (kinds.count(kind), kind))
     problems: list[Problem] = []
     requests: list[_Request] = []

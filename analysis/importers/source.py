@@ -22,8 +22,10 @@ GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A single JSON document is parsed whole; JSON lines are not, so only they may be larger.
 LARGEST_DOCUMENT = 1 << 30
-_SNIFF_LINES = 200
+_SNIFF_ROWS = 200
 _SNIFF_BYTES = _CHUNK = 1 << 20
+#: Of a file whose first two lines are longer than _SNIFF_BYTES this much is looked at.
+_LONGEST_LINES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """One log file. ``path`` is local; ``name`` is its file name without compression suffixes."""
+    """One log file. ``path`` is local; ``name`` is its file name without compression suffixes; ``whole``: what the
+    file is may show anywhere in it, not in its opening alone."""
 
     path: Path
+    whole: bool = False
     damage: list[Problem] = field(default_factory=list, compare=False)
 
     @classmethod
@@ -101,7 +105,7 @@ class Source:
 
     def _has_json_lines(self) -> bool:
         """Whether one of the first two lines is a whole JSON object and another line follows it."""
-        lines = [line for line in self.head.splitlines() if line.strip()]
+        lines = [line for line in self.head.split("\n") if line.strip()]
         for line in lines[:2] if len(lines) > 1 else ():
             try:
                 if isinstance(parse(line), dict):
@@ -112,24 +116,41 @@ class Source:
 
     @cached_property
     def head(self) -> str:
-        """The first mebibyte of the file, as text."""
+        """The first mebibyte of the file as text, more if its first two lines are longer."""
         if self.is_parquet:
             return ""
-        return _decode(self._bytes(_SNIFF_BYTES))
+        data = bytearray()
+        for chunk in self._chunks([]):
+            data += chunk
+            if len(data) >= _SNIFF_BYTES and (data.count(b"\n") > 1 or len(data) >= _LONGEST_LINES):
+                break
+        return _decode(bytes(data))
+
+    def opening(self) -> Iterator[str]:
+        """The lines by which the file is recognised."""
+        if self.whole and not self.is_parquet:
+            yield from (text for _, text in self.lines())
+        else:
+            yield from self.head.split("\n")
 
     @cached_property
     def sample(self) -> list[dict[str, Any]]:
         """The first JSON objects of the file, enough to tell what it is."""
-        rows = []
-        for line in self.head.splitlines()[:_SNIFF_LINES]:
+        rows: list[dict[str, Any]] = []
+        for line in self.opening():
+            text = line.strip("\x00 \t\r")
+            if not text.startswith(("{", "[")):
+                continue
             try:
-                value = parse(line.strip("\x00 \t\r\n"))
+                value = parse(text)
             except ValueError:
                 continue
             rows += [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
+            if len(rows) >= _SNIFF_ROWS:
+                break
         if not rows and self.document is not None:
             items = self.document if isinstance(self.document, list) else [self.document]
-            rows = [v for v in items[:_SNIFF_LINES] if isinstance(v, dict)]
+            rows = [v for v in items[:_SNIFF_ROWS] if isinstance(v, dict)]
         return rows
 
     @property

@@ -12,7 +12,7 @@ from analysis.aggregate import totals_of
 from analysis.check import main as main_of_check
 from analysis.errors import DataError
 from analysis.importers.model import Imported
-from analysis.importers.registry import Options, read_file
+from analysis.importers.registry import FORMATS, Options, read_file
 from analysis.importers.summary import describe, lengths
 from analysis.importers.write import write_run
 from analysis.runlog import Run
@@ -28,6 +28,37 @@ def test_a_file_is_known_by_its_content_alone(tmp_path: Path, name: str) -> None
     data, key = logs.ALL[name]
     found, _ = read_file(logs.write(tmp_path, "log", data))
     assert found == key
+
+
+@pytest.mark.parametrize(
+    "name", ["vllm.log", "llamacpp.log", "metrics.txt", "answers.jsonl", "meta.jsonl", "vllm.json"]
+)
+def test_what_a_file_is_may_show_late(tmp_path: Path, name: str) -> None:
+    data, key = logs.ALL[name]
+    path = logs.write(tmp_path, "log", b"INFO loading the weights\n" * 60_000 + data + b"\n")
+    assert path.stat().st_size > 1 << 20
+    for options in (Options(), Options(format=key)):
+        found, _ = read_file(path, options)
+        assert found == key
+
+
+def test_lines_longer_than_what_is_looked_at_first(tmp_path: Path) -> None:
+    rows = [{**logs.VLLM, "generated_texts": ["word " * 250_000]}] * 2
+    path = logs.write(tmp_path, "log", logs.lines(rows).rstrip(b"\n"))
+    key, found = read_file(path)
+    assert key == "vllm" and len(found.runs[0].aggregates) == 2
+
+
+@pytest.mark.parametrize("key", [f.key for f in FORMATS])
+@pytest.mark.parametrize("name", logs.ALL)
+def test_a_format_that_is_named_is_believed_or_refused_in_one_line(tmp_path: Path, name: str, key: str) -> None:
+    path = logs.write(tmp_path, name)
+    try:
+        found, _ = read_file(path, Options(format=key))
+    except DataError as error:
+        assert key != logs.ALL[name][1] and "\n" not in str(error)
+    else:
+        assert found == key
 
 
 @pytest.mark.parametrize("name", logs.ALL)
