@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -137,6 +137,24 @@ def facts_table(c: Comparison) -> str:
     return table(headers, cells, numeric=4)
 
 
+def dataset_caveats(c: Comparison) -> list[str]:
+    """What is to be known of the prompts, each once. A caveat names its family itself; the data sets are named here."""
+    found = []
+    for d in c.datasets:
+        for caveat in d.caveats:
+            family, _, text = caveat.partition(": ")
+            found.append((one_line(d.name), text if text and d.name.startswith(family) else caveat))
+    return _grouped(found, ", ")
+
+
+def _grouped(found: Iterable[tuple[str, str]], joint: str) -> list[str]:
+    """``a, b: text`` for pairs of a name and a text: every text once."""
+    names: dict[str, list[str]] = {}
+    for name, text in found:
+        names.setdefault(text, []).append(name)
+    return [f"{joint.join(dict.fromkeys(of))}: {text}" for text, of in names.items()]
+
+
 def survival_table(c: Comparison) -> str | None:
     """Survival per slot, both arms, with the steps at risk, and the difference."""
     if c.position_difference.empty:
@@ -265,9 +283,9 @@ def provenance_table(c: Comparison) -> str:
     return table(["record", "A", "B"], [(key, a[key], b[key]) for key in a if a[key] is not None or b[key] is not None])
 
 
-def run_caveats(c: Comparison) -> list[tuple[str, str]]:
-    """What a run says about itself: (side, caveat)."""
-    return [(arm.side, caveat) for arm in (c.a, c.b) for caveat in arm.manifest.caveats]
+def run_caveats(c: Comparison) -> list[str]:
+    """What the runs say about themselves, each once."""
+    return _grouped(((arm.side, caveat) for arm in (c.a, c.b) for caveat in arm.manifest.caveats), " and ")
 
 
 def _provenance(arm: ArmSummary) -> Mapping[str, object]:

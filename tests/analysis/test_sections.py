@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.comparison import compare_runs
-from analysis.sections import cautions
+from analysis.sections import cautions, dataset_caveats, run_caveats
 from tests.analysis.runs import prompts_of, write_run
 
 BARE = {"gates": False, "history": False}
@@ -45,3 +45,29 @@ def test_what_everything_estimated_warns_of_is_told_once_and_named(tmp_path):
     ]
     assert any(text.startswith("Unseen: 7 clusters only") for text in told)
     assert any(text.startswith("Template seen: All prompts belong to one cluster") for text in told)
+
+
+def test_a_caveat_of_several_data_sets_or_arms_is_told_once(tmp_path):
+    texts = {"aiw": "aiw: drawn", "sum": "sum: drawn", "gsm/seen": "gsm: of one: kind", "gsm/new": "gsm: of one: kind"}
+    texts |= {"own": "note: it is what it is"}  # no name of a family before the colon
+
+    def change(manifest):
+        manifest.caveats = ["x: one prompt was left out"]
+        (evaluation,) = manifest.evaluations.values()
+        for name, text in texts.items():
+            evaluation.datasets[name]["caveat"] = text
+
+    rows = [row for name in texts for row in prompts_of([1, 2], dataset=name)]
+    for i, row in enumerate(rows):
+        row["prompt_id"] = f"{i}"
+    a, b = (write_run(tmp_path / name, rows, change=change, **BARE) for name in "ab")
+    comparison = compare_runs(a, b)
+    assert dataset_caveats(comparison) == [
+        "aiw, sum: drawn",
+        "gsm/new, gsm/seen: of one: kind",
+        "own: note: it is what it is",
+    ]
+    assert run_caveats(comparison) == ["A and B: x: one prompt was left out"]
+    report = comparison.to_markdown()
+    assert "\n\n* aiw, sum: drawn\n* gsm/new, gsm/seen: of one: kind\n* own: note" in report
+    assert "\n\nA and B: x: one prompt was left out\n" in report
