@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import special
 
 from analysis.cluster import Partition, partition, without_rounding
-from analysis.estimate import COUNTS, Estimate, cluster_column, of_values, values_of
+from analysis.estimate import COUNTS, Estimate, cluster_column, of_values, tied, values_of
 from analysis.exact import SMALLEST_P
 from analysis.families import holm
 from analysis.inference import ALPHA, LEVEL
@@ -38,18 +38,18 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
         return None
     means: tuple[list[float], list[float]] = [], []
     residuals: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-    clusters, lone = [], []
+    clusters, ties, lone = [], [], []
     for name, rows in frame[["dataset", *COUNTS, cluster]].groupby("dataset"):
         for arm, values in enumerate(values_of(rows, estimand)):
             mean = float(values.mean())
             means[arm].append(mean)
             residuals[arm].append(len(frame) / count / len(values) * (values - mean))
         clusters.append(rows[cluster].to_numpy())
+        ties.append(tied(rows))
         lone += [str(name)] if rows[cluster].nunique() < 2 else []
     arms = [sum(m) / count + np.concatenate(r) for m, r in zip(means, residuals, strict=True)]
     del residuals, rows
-    ties = int(((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).sum())
-    estimate = of_values(arms[0], arms[1], ties, np.concatenate(clusters), balanced(estimand))
+    estimate = of_values(arms[0], arms[1], np.concatenate(ties), np.concatenate(clusters), balanced(estimand))
     if not lone:
         return estimate
     estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)

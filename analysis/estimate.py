@@ -9,15 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import exact, wording
 from analysis.cluster import Partition, cluster_t, partition
-from analysis.inference import ALPHA, LEVEL, Equivalence, infer
+from analysis.inference import ALPHA, FEWEST, LEVEL, Equivalence, fewest_that_differ, infer
 from analysis.ratio import linearise
 from analysis.sensitivity import detectable
-from analysis.wording import Caution, Estimand, Verdict, caution
+from analysis.wording import Caution, Estimand, Verdict, caution, counted
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,10 @@ class Estimate:
     t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
     ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
     ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
-    pairs without a difference. ``se``, its degrees of freedom ``df``, ``design_effect``, ``icc``: of the
+    pairs without a difference. ``n_differ``: clusters with one, the units that the estimate rests on. ``se``, its degrees of freedom ``df``, ``design_effect``, ``icc``: of the
     cluster-robust mean, whatever the method. ``mde``: the true difference that a test like this one finds with
-    probability 0.8, at 0.05 over the size of the family. ``equivalence``: if a margin was given and the data allow
+    probability 0.8, at 0.05 over the size of the family, none where fewer clusters differ than a test wants.
+    ``equivalence``: if a margin was given and the data allow
     the tests.
     """
 
@@ -53,6 +55,7 @@ class Estimate:
     n_pairs: int
     n_clusters: int
     n_zero: int
+    n_differ: int
     se: float | None
     df: float
     design_effect: float | None
@@ -84,14 +87,18 @@ def values_of(frame: pd.DataFrame, estimand: Estimand) -> tuple[NDArray[Any], ND
     return tokens[0] / steps[0], tokens[1] / steps[1]
 
 
+def tied(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which pairs have the same counts in both arms, (n,)."""
+    return ((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).to_numpy()
+
+
 def of_pairs(
     frame: pd.DataFrame, estimand: Estimand, subset: str | None = None, margin: float | None = None
 ) -> Estimate:
     """The estimate over pairs (:class:`analysis.pair.Pairs`), those of data set ``subset`` if one is named; no pairs
     give an empty estimate."""
     rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
-    ties = int(((rows["tokens_a"] == rows["tokens_b"]) & (rows["steps_a"] == rows["steps_b"])).sum())
-    return of_values(*values_of(rows, estimand), ties, rows[cluster_column(rows)], estimand, subset, margin)
+    return of_values(*values_of(rows, estimand), tied(rows), rows[cluster_column(rows)], estimand, subset, margin)
 
 
 def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
@@ -111,8 +118,8 @@ def conclude(
 
     With a margin, a difference that is told from 0 but shown to lie inside it is equivalent, not better.
     """
-    least = 2.0 ** (1 - estimate.n_clusters) if estimate.method in ("exact", "cluster flip") else 0.0
     alpha = ALPHA / max(family_size, 1)
+    least = fewest_that_differ(estimate.method, alpha)
     equivalence = estimate.equivalence
     if equivalence is not None and p_equivalence is not None:
         equivalence = replace(equivalence, p_adjusted=p_equivalence)
@@ -120,15 +127,18 @@ def conclude(
         estimate,
         p_adjusted=p_adjusted,
         family_size=family_size,
-        mde=detectable(estimate.se, estimate.df, alpha=alpha, least_p=least),
+        mde=detectable(estimate.se, estimate.df, alpha=alpha) if estimate.n_differ >= least else None,
         equivalence=equivalence,
     )
     verdict, told = _verdict(estimate)
+    if estimate.se and estimate.n_clusters >= FEWEST and estimate.n_differ < least:
+        units = counted(estimate.n_clusters, "prompt" if estimate.n_clusters == estimate.n_pairs else "cluster")
+        told = (*told, caution("few-differ", n=estimate.n_differ, units=units, least=least))
     kept = tuple(c for c in estimate.cautions if c.code not in _OF_THE_VERDICT)
     return replace(estimate, verdict=verdict, cautions=(*kept, *told))
 
 
-_OF_THE_VERDICT = ("p-without-interval", "seeds-without-prompts", "interval-without-p", "inside-margin")
+_OF_THE_VERDICT = ("p-without-interval", "seeds-without-prompts", "interval-without-p", "inside-margin", "few-differ")
 
 
 def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
@@ -168,13 +178,14 @@ def own_mean(values: NDArray[Any], clusters: Partition) -> tuple[float, float | 
 def of_values(
     a: NDArray[Any],
     b: NDArray[Any],
-    ties: int,
+    ties: NDArray[np.bool_],
     cluster_ids: Iterable[str],
     estimand: Estimand,
     subset: str | None = None,
     margin: float | None = None,
 ) -> Estimate:
-    """The estimate of mean(b) - mean(a), (n,) values per arm of the same prompts, ``ties`` of them equal."""
+    """The estimate of mean(b) - mean(a), (n,) values per arm of the same prompts; ``ties``, (n,): pairs that do not
+    differ, though a linearised ratio may."""
     n = a.size
     if n == 0:
         nothing = (*_OF_THE_ARMS, "estimate", "lo", "hi", "p", "p_adjusted", "se", "design_effect", "icc", "mde")
@@ -189,6 +200,7 @@ def of_values(
             n_pairs=0,
             n_clusters=0,
             n_zero=0,
+            n_differ=0,
             equivalence=None,
             verdict=Verdict.INCONCLUSIVE,
             cautions=(caution("no-pairs"),),
@@ -212,7 +224,8 @@ def of_values(
             family_size=1,
             n_pairs=n,
             n_clusters=clusters.count,
-            n_zero=ties,
+            n_zero=int(ties.sum()),
+            n_differ=clusters.subset(~ties).count,
             se=robust.se,
             df=robust.df,
             design_effect=robust.design_effect,

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -28,6 +29,12 @@ ALPHA = 0.05
 FEWEST = 6
 #: A margin is a fraction of at most this denominator, so that whole-number arithmetic decides whether it is reached.
 FINEST = 10**6
+
+
+def fewest_that_differ(method: str, alpha: float = ALPHA) -> int:
+    """Units that must differ for a test by ``method`` to reject at ``alpha``: k flips give 2^(1 - k) at least, and
+    where the rest is ties a t on fewer than FEWEST rests on no spread either."""
+    return max(FEWEST, math.floor(2 - math.log2(alpha)) if method in ("exact", "cluster flip") else 0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def _with_unseen(
     elif tested.shown and unseen >= ALPHA:
         wanted = max(units_wanted(side, sizes, reach, tested.margin, ALPHA) or MOST for side in sides)
         units = counted(clusters.count, "prompt" if clusters.singletons else "cluster")
-        facts = {"margin": tested.margin, "p": p_value(unseen), "reach": reach, "wanted": f"{wanted:,}"}
+        facts: dict[str, Any] = {"margin": tested.margin, "p": p_value(unseen), "reach": reach, "wanted": f"{wanted:,}"}
         told = (*told, caution("unseen-values", units=units, **facts))
     p = max(tested.p, unseen)
     return replace(found, cautions=told, equivalence=replace(tested, p_unseen=unseen, p=p, p_adjusted=p))

@@ -68,6 +68,7 @@ def crossed(
     p = _seed_p(means_a, means_b, paired)
     parts = _parts(a, b, clusters, paired)
     seeds = min(len(a), len(b))
+    ties = (a == b).all(axis=0) if paired else np.zeros(a.shape[1], bool)
     lo = hi = None
     if parts is not None and parts.total > 0:
         half = float(special.stdtrit(parts.df, (1 + LEVEL) / 2)) * math.sqrt(parts.total)
@@ -92,7 +93,8 @@ def crossed(
         family_size=1,
         n_pairs=a.shape[1],
         n_clusters=clusters.count,
-        n_zero=int((a == b).all(axis=0).sum()) if paired else 0,
+        n_zero=int(ties.sum()),
+        n_differ=clusters.subset(~ties).count,
         se=math.sqrt(parts.total) if parts is not None else None,
         df=parts.df if parts is not None else 0,
         design_effect=None,

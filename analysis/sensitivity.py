@@ -17,15 +17,10 @@ POWER = 0.8
 MOST = 10**9
 
 
-def detectable(
-    se: float | None, df: float, *, alpha: float = ALPHA, power: float = POWER, least_p: float = 0.0
-) -> float | None:
-    """Smallest true mean that a two-sided test at ``alpha`` finds with probability ``power``.
-
-    None without a standard error or degrees of freedom, and where the test cannot reject: if ``least_p``, the
-    smallest p that it can give, is not below alpha.
-    """
-    if se is None or se <= 0 or df < 1 or least_p >= alpha:
+def detectable(se: float | None, df: float, *, alpha: float = ALPHA, power: float = POWER) -> float | None:
+    """Smallest true mean that a two-sided test at ``alpha`` finds with probability ``power``; None without a standard
+    error or degrees of freedom."""
+    if se is None or se <= 0 or df < 1:
         return None
     return _noncentrality(df, alpha, power) * se
 

@@ -78,7 +78,7 @@ def _trials(run: Run, side: str) -> pd.DataFrame:
 
 def _estimate(blocks: pd.DataFrame) -> Estimate:
     a, b = blocks["A"].to_numpy(), blocks["B"].to_numpy()
-    return of_values(a, b, int((a == b).sum()), map(str, blocks.index), THROUGHPUT)
+    return of_values(a, b, a == b, map(str, blocks.index), THROUGHPUT)
 
 
 def _ratio(concurrency: float, blocks: pd.DataFrame, e: Estimate) -> ThroughputRatio:

@@ -108,6 +108,8 @@ _CAUTIONS = {
     "no-pairs": "No pair is left here, so nothing is estimated.",
     "single-pair": "One pair only: there is no interval, and no test can reject.",
     "few-pairs": "{n} pairs only: no exact two-sided p can be below {least}, so nothing can be concluded at 5%.",
+    "few-differ": "{n} of {units} differ, and a test wants {least} that do: what difference could have been found "
+    "(MDE), or how many prompts one wants, cannot be told from so few.",
     "one-cluster": "All prompts belong to one cluster: there is no interval, and no test can reject.",
     "few-clusters": "{n} clusters only: no exact two-sided p can be below {least}, so no interval at 95% has ends.",
     "few-clusters-t": "{n} clusters only: a cluster-robust t is approximate with fewer than 30.",

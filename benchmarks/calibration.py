@@ -105,7 +105,7 @@ def _singles(n: int) -> list[str]:
 
 
 def _integers(d: NDArray[np.int64], ids: Sequence[str]) -> Estimate:
-    return of_values(np.full(d.size, 20), 20 + d, int((d == 0).sum()), ids, ACCEPTED_LENGTH)
+    return of_values(np.full(d.size, 20), 20 + d, d == 0, ids, ACCEPTED_LENGTH)
 
 
 def iid(n: int, rate_a: float, rate_b: float) -> Study:
@@ -155,7 +155,7 @@ def ratios(n: int) -> Study:
             steps = 1 + rng.poisson(length / level)
             tokens = rng.poisson(np.maximum(level, 1.2) * steps)
             arms.append(linearise(tokens, steps))
-        return [of_values(arms[0], arms[1], 0, ids, TAU_POOLED)], 0.0
+        return [of_values(arms[0], arms[1], np.zeros(n, bool), ids, TAU_POOLED)], 0.0
 
     return study
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from statsmodels.stats.power import TTestPower
 
+from analysis.families import adjust
+from analysis.inference import fewest_that_differ
 from analysis.sensitivity import clusters_needed, detectable
-from tests.analysis.test_estimate import estimate
+from tests.analysis.test_estimate import estimate, ratio
 
 
 @pytest.mark.parametrize(("n", "printed"), [(700, "0.106"), (100, "0.283")])
@@ -53,4 +55,39 @@ def test_nothing_is_detectable_where_the_test_cannot_reject():
     assert estimate([1, 2, 3, 1, 2]).mde is None  # 2^-4 > 0.05
     assert estimate([1, 2, 3, 1, 2, 2]).mde is not None
     assert estimate([0] * 20).mde is None
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(60), np.repeat(np.arange(30), 2), np.repeat(np.arange(12), 5)])
+@pytest.mark.parametrize("differ", [1, 5])
+def test_a_spread_that_comes_from_few_prompts_detects_nothing(differ, clusters):
+    # one pair of 60 that differs has a standard error of 1/60, of which a t would find 0.047 with probability 0.8;
+    # the flip test cannot reject at all, as 60 pairs of which 5 differ never do: 2^(1 - 5) = 0.0625
+    d = (np.arange(60) % 12 == 0) & (np.arange(60) < 12 * differ)
+    result = estimate(d, clusters)
+    assert (result.n_differ, result.se > 0, result.mde) == (differ, True, None)
+    told = next(c for c in result.cautions if c.code == "few-differ")
+    assert told.text.startswith(
+        f"{differ} of {result.n_clusters} {'clusters' if result.n_clusters < 60 else 'prompts'}"
+    )
+
+
+def test_ties_of_a_ratio_do_not_differ_though_their_linearised_values_do():
+    tokens, steps = np.arange(40, 100), np.arange(10, 70)
+    more = tokens + (np.arange(60) == 7)
+    result = ratio((tokens, more), (steps, steps))
+    assert (result.n_zero, result.n_differ, result.mde) == (59, 1, None)
+
+
+def test_a_family_wants_more_units_that_differ():
+    # 2^(1 - k) is below 0.05 from 6 flips on, below 1/120 from 8, below 1/1280 from 12
+    assert [fewest_that_differ("exact", 0.05 / k) for k in (1, 6, 64)] == [6, 8, 12]
+    assert fewest_that_differ("cluster t", 0.05 / 6) == 6
+    seven = [estimate([1, 2, 3, 1, 2, 2, 1] + [0] * 50)] * 6
+    assert seven[0].mde is not None
+    assert {e.mde for e in adjust(seven)} == {None}
+    assert {e.cautions[-1].code for e in adjust(seven)} == {"few-differ"}
+    assert all(e.mde for e in adjust([estimate([1, 2, 3, 1, 2, 2, 1, 1] + [0] * 50)] * 6))
+
+
+def test_nothing_is_detectable_without_a_spread_or_degrees_of_freedom():
     assert detectable(None, 5) is detectable(1.0, 0) is None
