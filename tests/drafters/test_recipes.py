@@ -9,7 +9,7 @@ from drafters.config import load_config, read_yaml
 from drafters.controls import CONTROLS
 
 RECIPES = Path(__file__).parents[2] / "drafters" / "recipes"
-NOT_ARMS = ("study.yaml", "study-common.yaml")
+NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-common.yaml")
 STUDY = read_yaml(RECIPES / "study.yaml")
 
 
