@@ -19,10 +19,10 @@ class Head:
     def __init__(self, target: Target, config: DrafterConfig, dtype: torch.dtype | None = None):
         self.embed = target.embed
         vocab = config.draft_vocab
-        weight = target.head_weight.to(dtype or target.dtype)
+        weight = target.head_weight
         ids = torch.arange(config.vocab_size) if vocab is None else torch.tensor(vocab)
         self.ids = ids.to(weight.device)
-        self.weight = weight if vocab is None else weight[self.ids].clone()
+        self.weight = (weight if vocab is None else weight[self.ids]).to(dtype or target.dtype)
         self._row = torch.full((config.vocab_size,), IGNORED)
         self._row[ids] = torch.arange(len(ids))
 
