@@ -1,4 +1,8 @@
-"""Lossless speculative decoding: :func:`decode` turns a drafter into speed, correct to the token.
+"""Lossless speculative decoding: :func:`decode` turns a drafter into speed, and leaves the output the target's own.
+
+Greedy output is that of plain decoding to the token, but for near ties: a pass over a block rounds otherwise than
+passes over its tokens, which in bfloat16, whose logits have 8 bits, happens every now and then (the prompts table
+has the margin there).
 
 One step, for a batch of sequences that stand at different positions: the drafter fills a block after each
 anchor from the committed context features; the target runs the block once; the leading agreements stand,
