@@ -70,7 +70,8 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
         manifest.timings["corpus_s"] = corpus.build_seconds
     validation = _validation_corpora(config, target, prompts, manifest)
 
-    drafter_config = complete(config.drafter, target, corpus.token_counts())
+    counts = corpus.token_counts() if config.drafter.draft_vocab else None  # reads the whole corpus
+    drafter_config = complete(config.drafter, target, counts)
     if manifest.training.precision is None:  # a training goes on in the precision that it began with
         asked = config.training.precision
         manifest.training.precision = native_precision(device) if asked == "auto" else asked

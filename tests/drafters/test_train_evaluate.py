@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from analysis.errors import run_command
 from analysis.runlog import Run
 from drafters import baseline, evaluate, train
+from drafters.corpus_store import Corpus
 from drafters.train import FINAL
 
 
@@ -66,6 +67,11 @@ def test_train_writes_a_complete_run(workplace, capsys):
     assert run(train, "arm.yaml") == 0
     assert "complete already" in capsys.readouterr().out
     assert (workplace / "runs/arm/run.json").read_bytes() == before
+
+
+def test_a_drafter_of_the_whole_vocabulary_needs_no_look_at_every_answer(workplace, monkeypatch):
+    monkeypatch.setattr(Corpus, "token_counts", None)
+    assert run(train, "arm.yaml", "--set", "drafter.draft_vocab=null", "--set", "training.steps=1") == 0
 
 
 def test_other_settings_under_the_name_are_refused(workplace, capsys):
