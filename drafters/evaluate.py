@@ -105,7 +105,11 @@ def evaluate(
                 "seen": held_out.seen(prompt),
             }
 
-        protocol = Generate(target, eval_id, describe, generate) if generate else Prefix(target, eval_id, describe)
+        protocol: Prefix | Generate = Prefix(target, eval_id, describe)
+        if generate:
+            protocol = Generate(target, eval_id, describe, generate)
+            if generate.baseline:
+                protocol.warm_up(held_out.prompts[0], [run.arm for run in runs])
         lines += _ask(runs, protocol, _batches(target, held_out.prompts, batch_size))
     return [*lines, *caveats]
 

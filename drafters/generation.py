@@ -23,6 +23,8 @@ from drafters.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.sampling import Sampling
 from drafters.target import Target
 
+_WARM_UP = 8  # tokens
+
 
 class GenerateSettings(BaseModel):
     """How answers are generated; part of the evaluation's identity."""
@@ -64,6 +66,13 @@ class Generate:
     eval_id: str
     describe: Callable[[Prompt], dict[str, Any]]
     settings: GenerateSettings
+
+    def warm_up(self, prompt: Prompt, arms: Sequence[Arm]) -> None:
+        """Decode a little in every mode, unlogged: the first pass of anything is slow, on a GPU by seconds, and would
+        be charged to plain decoding, which comes first."""
+        tokens = [self.target.encode_chat(messages(prompt))]
+        for drafter in (None, *map(_drafter, arms)):
+            decode(self.target, drafter, tokens, max_new_tokens=_WARM_UP, sampling=self.settings.sampling)
 
     def batch(self, prompts: Sequence[Prompt], arms: Sequence[Arm]) -> list[BatchRows]:
         """Rows of every arm for a batch of prompts, turn after turn, sample after sample.

@@ -53,6 +53,22 @@ def test_what_is_logged(trained):
     assert next(iter(described.values()))["baseline_differs"] == 0
 
 
+def test_no_pass_that_is_timed_is_the_first_of_its_kind(trained, monkeypatch):
+    passes = []
+
+    def recording(target, drafter, *arguments, **settings):
+        output = decode(target, drafter, *arguments, **settings)
+        passes.append(("plain" if drafter is None else "draft", output.seconds.decode))
+        return output
+
+    monkeypatch.setattr("drafters.generation.decode", recording)
+    assert run(evaluate, "arm", *COMMON, "--prompts", "test.jsonl:3", "--baseline") == 0
+    timings = rows("arm", "timings")
+    logged = set(zip(timings["mode"], timings["decode_s"], strict=True))
+    assert [mode for mode, _ in passes[:2]] == ["plain", "draft"]
+    assert not logged.intersection(passes[:2]) and logged == set(passes[2:])
+
+
 def test_no_output_is_kept_unless_asked_for(trained):
     assert run(evaluate, "arm", *COMMON, "--prompts", "test.jsonl:2") == 0
     assert rows("arm", "prompts")["output_ids"].isna().all()
