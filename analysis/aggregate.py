@@ -24,6 +24,8 @@ CANNOT = (
     "test over prompts, and no verdict: a difference may come from other prompts, other output lengths, or chance."
 )
 
+NO_RATIO = "no ratio, since they are not known to be of one load"
+
 
 @dataclass(frozen=True)
 class Total:
@@ -63,17 +65,21 @@ def has_totals_alone(run: Run) -> bool:
 
 
 def compare_totals(a: Run, b: Run) -> TotalsComparison:
-    """Totals beside each other: by subset where names agree, overall where each side has one overall total."""
+    """Totals beside each other: by subset where names agree, else overall where each side has one overall total."""
     totals = [{t.subset: t for t in totals_of(run)} for run in (a, b)]
-    common = [name for name in totals[0] if name in totals[1]]
-    if not common and all(len(side) == 1 for side in totals):
-        (first,), (second,) = (list(side.values()) for side in totals)
+    rows = [(name, totals[0][name], totals[1][name]) for name in totals[0] if name in totals[1]]
+    first, second = (next(iter(side.values())) if len(side) == 1 else side.get(ALL) for side in totals)
+    if not rows and first and second:
         rows = [(ALL, first, second)]
-    else:
-        rows = [(name, totals[0][name], totals[1][name]) for name in common]
     matched = {t.subset for _, *pair in rows for t in pair}
     unmatched = tuple(name for side in totals for name in side if name not in matched)
-    caveats = [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    caveats = [
+        f"{name} is {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}): perhaps other requests, "
+        "or another load."
+        for name, x, y in rows
+        if not _one_load(x, y)
+    ]
+    caveats += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
     kinds = {t.mean_of for _, *pair in rows for t in pair if t.tau is not None}
     if len(kinds) > 1:
         caveats.insert(0, "The two sides take different means of tokens per step, so their difference means little.")
@@ -149,9 +155,9 @@ def lines(c: TotalsComparison) -> list[str]:
                 f"({100 * (b.tau / a.tau - 1):+.1f}%)."
             )
         if a.tokens_per_s and b.tokens_per_s:
+            ratio = f"{b.tokens_per_s / a.tokens_per_s:.2f} times" if _one_load(a, b) else NO_RATIO
             told.append(
-                f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, "
-                f"{b.tokens_per_s / a.tokens_per_s:.2f} times."
+                f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, {ratio}."
             )
         for what, x, y in (("the first token", a.ttft_s, b.ttft_s), ("the last token", a.e2e_s, b.e2e_s)):
             if x is not None and y is not None:
@@ -159,6 +165,15 @@ def lines(c: TotalsComparison) -> list[str]:
     if not c.rows:
         told.append("The two have no subset in common, so nothing can be set beside each other.")
     return [*told, CANNOT]
+
+
+def _one_load(a: Total, b: Total) -> bool:
+    """Whether nothing speaks against one load of both: rates of different loads are no comparison of arms."""
+    return a.subset == b.subset and (a.concurrency == b.concurrency or None in (a.concurrency, b.concurrency))
+
+
+def _concurrency(t: Total) -> str:
+    return "concurrency not stated" if t.concurrency is None else f"{t.concurrency:,} at a time"
 
 
 def report(c: TotalsComparison) -> str:

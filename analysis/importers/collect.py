@@ -10,6 +10,7 @@ from analysis.errors import DataError, UsageError
 from analysis.importers.model import Imported, last_of_each
 from analysis.importers.registry import Options, read_file
 from analysis.importers.source import Problem
+from analysis.importers.totals import distinct
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
     any row left out.
     """
     merged: dict[tuple[str, str | None], Imported] = {}
+    origins: dict[tuple[str, str | None], list[str]] = {}  # file names of a run's aggregates
     problems: list[tuple[str, Problem]] = []
     for path in paths:
         name = Path(path).name
@@ -43,6 +45,7 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
         for run in found.runs:
             # files that name no arm of their own (their label is the file's name) are parts of one
             key = (run.format, run.variant)
+            origins.setdefault(key, []).extend([name] * len(run.aggregates))
             before = merged.get(key)
             if before is None:
                 merged[key] = run
@@ -56,7 +59,8 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
     if strict and problems:
         name, problem = problems[0]
         raise DataError(f"{name}: {len(problems)} rows cannot be used, and --strict allows none; the first: {problem}")
-    return Collected(list(merged.values()), problems, [Path(path).name for path in paths])
+    runs = [replace(run, aggregates=distinct(run.aggregates, origins[key])) for key, run in merged.items()]
+    return Collected(runs, problems, [Path(path).name for path in paths])
 
 
 def _merge(a: Imported, b: Imported, problems: list[Problem]) -> Imported:

@@ -14,7 +14,23 @@ from typing import Any
 from analysis.importers.model import Request, RowError, integer, real
 from analysis.importers.totals import require_close
 
+_LENGTHS = {"random_input_len": "tokens in", "random_output_len": "tokens out"}
 _LISTS = ("ttfts", "itls", "latencies", "output_lens", "errors", "generated_texts")
+
+
+def load_of(row: Mapping[str, Any]) -> str:
+    """Under which load a result was measured, as far as it says: a name by which two results may be set beside each
+    other."""
+    told = []
+    if isinstance(row.get("dataset_name"), str):
+        told.append(row["dataset_name"])
+        if row["dataset_name"].startswith("random"):
+            told += [f"{row[name]} {what}" for name, what in _LENGTHS.items() if isinstance(row.get(name), int)]
+    if isinstance(row.get("max_concurrency"), int):
+        told.append(f"concurrency {row['max_concurrency']}")
+    if isinstance(row.get("request_rate"), int | float | str):
+        told.append(f"request rate {row['request_rate']}")
+    return ", ".join(told) or "load not stated"
 
 
 def requests_of(row: Mapping[str, Any]) -> list[Request]:

@@ -32,7 +32,7 @@ from analysis.importers.model import (
     real,
 )
 from analysis.importers.responses import BY_PLACE, PLACE, place_of
-from analysis.importers.served import requests_of
+from analysis.importers.served import load_of, requests_of
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.totals import rounding
 
@@ -80,7 +80,7 @@ def read(source: Source) -> Found:
             if expected in (REQUESTS, PLAIN):
                 requests.append(_request(row))
             elif expected == SERVING:
-                aggregates.append(_serving(row.value, len(aggregates) + 1))
+                aggregates.append(_serving(row.value))
             else:
                 aggregates.append(_one_batch(row.value))
         except RowError as error:
@@ -209,9 +209,9 @@ def _either(meta: Mapping[str, Any], name: str, older: str) -> int | None:
     return optional_integer(meta, older) if value is None else value
 
 
-def _serving(row: Mapping[str, Any], number: int) -> Aggregate:
+def _serving(row: Mapping[str, Any]) -> Aggregate:
     return Aggregate(
-        subset=f"benchmark {number}",
+        subset=load_of(row),
         tau=_length(row["accept_length"], "accept_length"),
         mean_of="all that the server did since it started",
         requests=optional_integer(row, "completed"),

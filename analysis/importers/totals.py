@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.importers.model import Aggregate, RowError
 
@@ -49,6 +51,22 @@ def counted(
         **more,  # type: ignore[arg-type]
     )
     return aggregate, notes if drafts else [*notes, "no verification step was counted"]
+
+
+def distinct(aggregates: Sequence[Aggregate], origins: Sequence[str]) -> list[Aggregate]:
+    """The aggregates under names of their own: those that share one are told apart by their file (``origins``), and
+    within a file by their place. So one alone never answers to the name of several."""
+    named = [(a.subset, origin) for a, origin in zip(aggregates, origins, strict=True)]
+    within = Counter(named)
+    files = Counter(subset for subset, _ in within)
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    for a, (subset, origin) in zip(aggregates, named, strict=True):
+        seen[subset, origin] += 1
+        file = f" ({origin})" if files[subset] > 1 else ""
+        place = f", #{seen[subset, origin]}" if within[subset, origin] > 1 else ""
+        found.append(replace(a, subset=f"{subset}{file}{place}"))
+    return found
 
 
 def require_close(stated: float | None, computed: float | None, what: str, tolerance: float) -> None:

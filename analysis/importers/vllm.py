@@ -22,7 +22,7 @@ from analysis.importers.model import (
     optional_total,
     real,
 )
-from analysis.importers.served import requests_of
+from analysis.importers.served import load_of, requests_of
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close, rounding
 
@@ -48,7 +48,7 @@ def read(source: Source) -> Found:
     models = set()
     for row in source.rows():
         try:
-            aggregate, told = _aggregate(row.value, f"benchmark {len(aggregates) + 1}")
+            aggregate, told = _aggregate(row.value, load_of(row.value))
         except RowError as error:
             problems.append(Problem(row.line, str(error)))
             continue

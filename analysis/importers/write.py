@@ -31,7 +31,7 @@ def write_run(
     """Write ``run`` as a complete run folder.
 
     Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows, and
-    their requests, where a file has them one by one, requests rows.
+    their requests, where a file has them one by one, requests rows. Raises ValueError for aggregates of one name.
     """
     settings: dict[str, Any] = {"protocol": PROTOCOL, "format": run.format, "counting": run.counting.as_settings()}
     if run.temperature is not None:
@@ -219,6 +219,8 @@ def _hash(text: str) -> str:
 def _datasets(keyed: Sequence[tuple[dict[str, Any], Response]], aggregates: Sequence[Aggregate]) -> dict[str, Any]:
     """Per data set its prompts; per subset of totals its trial and the mean length that it states."""
     if aggregates:
+        if len({a.subset for a in aggregates}) < len(aggregates):
+            raise ValueError("aggregates of one name, of which a manifest could hold one")
         return {
             a.subset: {"trial": i, "prompts": a.requests, "tau_stated": a.tau, "mean_of": a.mean_of}
             for i, a in enumerate(aggregates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ from analysis.aggregate import compare_totals, totals_of
 from analysis.baseline import against_baseline, speed_alone
 from analysis.compare import main
 from analysis.errors import UsageError, run_command
+from analysis.importers.collect import collect
 from analysis.importers.direct import open_references
+from analysis.importers.write import write_run as write_import
 from analysis.load import load
 from analysis.pair import pair
 from analysis.power import main as power
+from analysis.runlog import Run
 from analysis.texts import cautions_of, loops
 from tests.analysis.importers import logs
 from tests.analysis.importers.test_samples import EAGLE, SAMPLES, SPS, VANILLA
@@ -157,7 +161,70 @@ def test_totals_beside_rows_of_prompts(tmp_path: Path) -> None:
         {"all requests": 30 / 9, "mt_bench": 14 / 4, "qa": 3.0, "rag": 13 / 4}
     )
     found = compare_totals(rows, totals)
-    assert found.rows == () or found.rows[0][0] == "all requests"
+    ((name, first, second),) = found.rows
+    assert (name, first.tau, second.tau) == ("all requests", pytest.approx(30 / 9), 2.0)
+    assert (
+        "all requests is all requests in A (concurrency not stated), concurrency 2 in B (2 at a time)" in found.notes[0]
+    )
+
+
+def serving(folder: Path, name: str, *results: dict[str, object]) -> str:
+    """A file of SGLang results, each with 2.75 tokens a step at 100 tokens/s but for what is told."""
+    base = {**logs.SERVING, "dataset_name": "sharegpt", "request_rate": float("inf"), "output_throughput": 100.0}
+    return str(logs.write(folder, name, logs.lines([{**base, **result} for result in results])))
+
+
+def test_results_are_matched_by_load(tmp_path: Path) -> None:
+    a = serving(tmp_path, "a.jsonl", {"max_concurrency": 1}, {"max_concurrency": 64, "output_throughput": 900.0})
+    b = serving(tmp_path, "b.jsonl", {"max_concurrency": 64, "output_throughput": 1800.0}, {"max_concurrency": 8})
+    found = compare_totals(*open_references([a, b], tmp_path / "t"))
+    assert [(name, x.concurrency, y.concurrency) for name, x, y in found.rows] == [
+        ("sharegpt, concurrency 64, request rate inf", 64, 64)
+    ]
+    assert found.unmatched == ("sharegpt, concurrency 1, request rate inf", "sharegpt, concurrency 8, request rate inf")
+    assert any("2.00 times" in line for line in aggregate.lines(found))
+
+
+def test_rates_of_different_loads_have_no_ratio(tmp_path: Path) -> None:
+    a, b = (serving(tmp_path, f"{n}.jsonl", {"max_concurrency": n, "output_throughput": 100.0 * n}) for n in (1, 64))
+    found = compare_totals(*open_references([a, b], tmp_path / "t"))
+    told = aggregate.lines(found)
+    assert any("not known to be of one load" in line for line in told) and not any("times" in line for line in told)
+    assert "(1 at a time)" in found.notes[0] and "(64 at a time)" in found.notes[0]
+
+
+def test_totals_of_one_name_count_all_or_none(tmp_path: Path) -> None:
+    """Two results under one load are two, by their place in a file and by their files; one is none of them."""
+    twice = serving(tmp_path, "twice.jsonl", {"accept_length": 2.0}, {"accept_length": 3.0})
+    load = "sharegpt, concurrency 4, request rate inf"
+    (run,) = collect([twice]).runs
+    assert [(x.subset, x.tau) for x in run.aggregates] == [(f"{load}, #1", 2.0), (f"{load}, #2", 3.0)]
+    once = serving(tmp_path, "once.jsonl", {"accept_length": 4.0})
+    assert compare_totals(*open_references([twice, once], tmp_path / "t")).rows == ()
+    same = compare_totals(*open_references([twice, twice], tmp_path / "u"))
+    assert [(x.tau, y.tau) for _, x, y in same.rows] == [(2.0, 2.0), (3.0, 3.0)]
+    (both,) = collect([once, twice]).runs
+    assert [x.subset for x in both.aggregates] == [
+        f"{load} (once.jsonl)", f"{load} (twice.jsonl), #1", f"{load} (twice.jsonl), #2"
+    ]  # fmt: skip
+    write_import(tmp_path / "run", both, name="run")
+    assert [t.tau for t in totals_of(Run.open(tmp_path / "run"))] == [4.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="of one name"):
+        write_import(tmp_path / "two", replace(both, aggregates=[both.aggregates[0]] * 2), name="two")
+
+
+def test_counters_of_two_servers_are_two_totals(tmp_path: Path) -> None:
+    paths = [logs.write(tmp_path, f"{n}.prom", logs.prometheus(20, [n, 0])) for n in (10, 20)]
+    (run,) = collect(paths).runs
+    assert [(a.subset, a.tau) for a in run.aggregates] == [
+        ("all requests (10.prom)", 1.5), ("all requests (20.prom)", 2.0)
+    ]  # fmt: skip
+
+
+def test_vllm_results_are_named_by_their_load(tmp_path: Path) -> None:
+    rows = [{**logs.VLLM, "max_concurrency": n, "request_rate": rate} for n, rate in ((None, 2.5), (8, "inf"))]
+    (run,) = collect([logs.write(tmp_path, "v.jsonl", logs.lines(rows))]).runs
+    assert [a.subset for a in run.aggregates] == ["request rate 2.5", "concurrency 8, request rate inf"]
 
 
 def test_different_means_are_not_taken_for_one(tmp_path: Path) -> None:
@@ -191,6 +258,4 @@ def test_loops_are_measured_and_told(tmp_path: Path) -> None:
 
 
 def write_and_open(folder: Path, rows: list[dict[str, object]]):  # type: ignore[no-untyped-def]
-    from analysis.runlog import Run
-
     return Run.open(write_run(folder, rows, protocol="generate", gates=False, history=False))
