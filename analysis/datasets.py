@@ -19,7 +19,7 @@ from analysis.cluster import Partition, partition, without_rounding
 from analysis.estimate import COUNTS, Estimate, cluster_column, of_values, tied, values_of
 from analysis.exact import SMALLEST_P
 from analysis.families import holm
-from analysis.inference import ALPHA, LEVEL
+from analysis.inference import ALPHA, FEWEST, LEVEL
 from analysis.sensitivity import detectable
 from analysis.wording import Caution, Estimand, Verdict, balanced, caution
 
@@ -92,12 +92,13 @@ class Heterogeneity:
 
 
 def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> Heterogeneity | None:
-    """None for fewer than two data sets that have a standard error.
+    """None for fewer than two data sets that have a standard error and at least FEWEST clusters that differ: one pair
+    that differs among 60 has a tiny standard error, and with it nearly all the weight.
 
     The interval is never narrower than that of the classical random-effects mean: where data sets agree by luck,
     HKSJ alone would be (IntHout et al. 2014).
     """
-    usable = {name: e for name, e in by_dataset.items() if e.se and e.estimate is not None}
+    usable = {name: e for name, e in by_dataset.items() if e.se and e.n_differ >= FEWEST and e.estimate is not None}
     if len(usable) < 2:
         return None
     effects = np.array([e.estimate for e in usable.values()])
@@ -113,7 +114,7 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
     q = max(0.0, float(found.q))
     told = []
     if left_out := sorted(set(by_dataset) - set(usable)):
-        told.append(caution("heterogeneity-left-out", names=", ".join(left_out)))
+        told.append(caution("heterogeneity-left-out", least=FEWEST, names=", ".join(left_out)))
     if k < FEW_DATASETS:
         told.append(caution("few-datasets", n=k))
     clusters, (dataset, _) = partition(frame[cluster_column(frame)]), pd.factorize(frame["dataset"])

@@ -29,10 +29,10 @@ class Estimate:
     t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
     ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
     ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
-    pairs without a difference. ``n_differ``: clusters with one, the units that the estimate rests on. ``se``, its degrees of freedom ``df``, ``design_effect``, ``icc``: of the
-    cluster-robust mean, whatever the method. ``mde``: the true difference that a test like this one finds with
-    probability 0.8, at 0.05 over the size of the family, none where fewer clusters differ than a test wants.
-    ``equivalence``: if a margin was given and the data allow
+    pairs without a difference; ``n_differ``: clusters with one, the units that the estimate rests on. ``se``, its
+    degrees of freedom ``df``, ``design_effect``, ``icc``: of the cluster-robust mean, whatever the method. ``mde``: the
+    true difference that a test like this one finds with probability 0.8, at 0.05 over the size of the family; none
+    where fewer units differ than such a test wants. ``equivalence``: if a margin was given and the data allow
     the tests.
     """
 

@@ -134,7 +134,8 @@ _CAUTIONS = {
     "differ in how their steps spread over the data sets.",
     "simpson-balanced": "Simpson: the pooled difference is {pooled:+.3f}, with data sets weighing the same it is "
     "{balanced:+.3f}; the mix of prompts decides the sign.",
-    "heterogeneity-left-out": "Not in the comparison of data sets, for want of a standard error: {names}.",
+    "heterogeneity-left-out": "Not in the comparison of data sets, for want of a standard error or of {least} prompts "
+    "(or clusters) that differ: {names}.",
     "few-datasets": "{n} data sets say little about how much data sets differ in general; do not read much into the "
     "share between them.",
     "shared-clusters": "Some clusters span data sets, so data sets are not independent: the test that all are equal "

@@ -135,11 +135,25 @@ def test_agreement_by_luck_does_not_narrow_the_interval():
 
 
 def test_data_sets_without_an_error_are_left_out_by_name():
-    frame = frame_of({"a": [1, 2, 3, 4, 0, 1], "b": [2, 2, 1, 0, 1, 1], "lone": [4]})
+    frame = frame_of({"a": [1, 2, 3, 4, -1, 1], "b": [2, 2, 1, -3, 1, 1], "lone": [4]})
     found = heterogeneity(frame, per_dataset(frame))
     assert found.datasets == 2
     assert "lone" in found.cautions[0].text
     assert heterogeneity(frame[frame["dataset"] != "b"], per_dataset(frame[frame["dataset"] != "b"])) is None
+
+
+def test_a_data_set_in_which_hardly_a_prompt_differs_does_not_decide_how_much_data_sets_differ():
+    # one of 60 differs: a standard error of 1/60, and with it 9 tenths of the fixed weights
+    rng = np.random.default_rng(11)
+    d = {name: rng.integers(-3, 4, 60) for name in "abcde"}
+    sparse = frame_of({**d, "sparse": np.arange(60) == 7})
+    each = per_dataset(sparse)
+    weights = np.array([1 / e.se**2 for e in each.values()])
+    assert weights[-1] / weights.sum() > 0.85
+    found, without = heterogeneity(sparse, each), heterogeneity(frame_of(d), per_dataset(frame_of(d)))
+    assert (found.datasets, found.q, found.p, found.lo) == (5, without.q, without.p, without.lo)
+    assert codes(found.cautions) == ["heterogeneity-left-out"]
+    assert "sparse" in found.cautions[0].text
 
 
 # --- contrasts -------------------------------------------------------------------------------------------------
