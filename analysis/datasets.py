@@ -21,7 +21,7 @@ from analysis.exact import SMALLEST_P
 from analysis.families import holm
 from analysis.inference import ALPHA, FEWEST, LEVEL
 from analysis.sensitivity import detectable
-from analysis.wording import Caution, Estimand, Verdict, balanced, caution
+from analysis.wording import Caution, Estimand, Verdict, balanced, caution, equals_p
 
 #: I^2 over fewer data sets than this is noise.
 FEW_DATASETS = 5
@@ -59,13 +59,16 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
 
 
 def disagreement(pooled: Estimate, others: Estimate | None, by_dataset: Mapping[str, Estimate]) -> tuple[Caution, ...]:
-    """Warnings where the mix of prompts decides the sign: the pooled difference against the balanced one, or against
-    every single data set."""
-    if others is None or not pooled.estimate or not others.estimate:
+    """Warnings where the mix of prompts decides the sign, or the verdict: the pooled difference against the balanced
+    one, and its sign against that of every single data set."""
+    if others is None or pooled.estimate is None or others.estimate is None:
         return ()
     told = []
     if pooled.estimate * others.estimate < 0:
         told.append(caution("simpson-balanced", pooled=pooled.estimate, balanced=others.estimate))
+    elif pooled.verdict is not others.verdict and others.p is not None:
+        of_both = f"{pooled.verdict} ({equals_p(pooled.p)})", f"{others.verdict} ({equals_p(others.p)})"
+        told.append(caution("verdict-by-mix", pooled=of_both[0], balanced=of_both[1]))
     if all(e.estimate is not None and e.estimate * pooled.estimate < 0 for e in by_dataset.values()):
         told.append(caution("simpson", pooled=pooled.estimate))
     return tuple(told)

@@ -134,6 +134,8 @@ _CAUTIONS = {
     "differ in how their steps spread over the data sets.",
     "simpson-balanced": "Simpson: the pooled difference is {pooled:+.3f}, with data sets weighing the same it is "
     "{balanced:+.3f}; the mix of prompts decides the sign.",
+    "verdict-by-mix": "Pooled, the verdict is {pooled}, with data sets weighing the same it is {balanced}: the mix of "
+    "prompts decides it.",
     "heterogeneity-left-out": "Not in the comparison of data sets, for want of a standard error or of {least} prompts "
     "(or clusters) that differ: {names}.",
     "few-datasets": "{n} data sets say little about how much data sets differ in general; do not read much into the "

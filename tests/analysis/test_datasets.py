@@ -85,6 +85,24 @@ def test_simpson_by_mix():
     )
 
 
+def test_a_verdict_by_mix():
+    # the large data set does not differ, the small one does: pooled 0.08 of noise, balanced 0.5
+    rng = np.random.default_rng(12)
+    frame = frame_of({"big": rng.permutation([-2, -1, 0, 1, 2] * 80), "small": [1] * 30 + [2] * 3})
+    pooled, balanced = of_pairs(frame, ACCEPTED_LENGTH), balanced_mean(frame, ACCEPTED_LENGTH)
+    assert (pooled.verdict, balanced.verdict) == (Verdict.INCONCLUSIVE, Verdict.B_BETTER)
+    (told,) = disagreement(pooled, balanced, per_dataset(frame))
+    assert told.code == "verdict-by-mix"
+    assert "Pooled, the verdict is inconclusive" in told.text and "it is B better" in told.text
+
+
+def test_without_an_interval_of_the_balanced_mean_its_verdict_is_none_to_disagree_with():
+    frame = frame_of({"a": [1, 2, 3, 1, 1, 2, 1, 3], "b": [5]})
+    pooled, balanced = of_pairs(frame, ACCEPTED_LENGTH), balanced_mean(frame, ACCEPTED_LENGTH)
+    assert pooled.verdict is Verdict.B_BETTER
+    assert disagreement(pooled, balanced, per_dataset(frame)) == ()
+
+
 def test_simpson_of_a_ratio():
     # B needs fewer steps on the easy data set and spends them on the hard one: better on both, worse pooled
     frame = pd.DataFrame(
