@@ -12,7 +12,6 @@ from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
 
 SPECULATORS, MODELOPT = "speculators acceptance.csv", "ModelOpt acceptance_rate.json"
-_COUNTING = Counting(prefill_token="outside", last_step="unknown")
 _COLUMNS = ("subset", "num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
@@ -33,7 +32,7 @@ def read_speculators(source: Source) -> Found:
         try:
             cells = [cell.strip() for cell in next(csv.reader([line.replace("\x00", "")]), [])]
             if not names:
-                names = cells
+                names = _required(cells)
                 continue
             if len(cells) != len(names):
                 raise RowError(f"{len(cells)} cells under {len(names)} columns: half a line")
@@ -42,15 +41,26 @@ def read_speculators(source: Source) -> Found:
             notes += told
         except (RowError, csv.Error) as error:
             problems.append(Problem(number, str(error)))
+            if not names:
+                return Found([], [*problems, *source.damage])
     run = Imported(
         format=SPECULATORS,
         label=source.stem,
-        counting=_COUNTING,
+        counting=Counting(prefill_token="outside", last_step="unknown"),
         aggregates=aggregates,
         unknown=["target", "rows per prompt", "drafter", "time"],
         notes=list(dict.fromkeys(notes)),
     )
     return Found([run], [*problems, *source.damage])
+
+
+def _required(names: list[str]) -> list[str]:
+    """The names of a header. Raises RowError where one that is needed is missing or one is there twice."""
+    if missing := [name for name in _COLUMNS if name not in names]:
+        raise RowError(f"the header has no {', '.join(missing)}")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise RowError(f"two columns are called {repeated or 'nothing'}, and nothing says which one counts")
+    return names
 
 
 def _subset(row: Mapping[str, str]) -> tuple[Aggregate, list[str]]:
@@ -76,34 +86,46 @@ def _number(text: str, what: str) -> float:
 
 
 def recognise_modelopt(source: Source) -> int:
-    """1 for an object with the fields of ModelOpt."""
-    return int(_modelopt(source) is not None)
+    """1 for an object with the fields of ModelOpt, or a list of such: the tool appends."""
+    return int(any(_modelopt(value) is not None for value in _values(source)))
 
 
-def _modelopt(source: Source) -> dict[str, Any] | None:
-    document = source.document
-    if isinstance(document, dict) and isinstance(document.get("acceptance_rate"), dict):
-        document = document["acceptance_rate"]
+def _values(source: Source) -> list[Any]:
+    return source.document if isinstance(source.document, list) else [source.document]
+
+
+def _modelopt(value: Any) -> Mapping[str, Any] | None:
+    if isinstance(value, dict) and isinstance(value.get("acceptance_rate"), dict):
+        value = value["acceptance_rate"]
     fields = ("Average_AL", "Request_AL", "Acceptance_Length_Histogram")
-    return document if isinstance(document, dict) and all(name in document for name in fields) else None
+    return value if isinstance(value, dict) and all(name in value for name in fields) else None
 
 
 def read_modelopt(source: Source) -> Found:
-    """One aggregate: pooled from the histogram of lengths. Average_AL is a mean over requests and turns."""
-    document = _modelopt(source) or {}
-    try:
-        aggregate, notes = _from_histogram(document)
-    except RowError as error:
-        return Found([], [Problem(None, str(error))])
+    """One run, an aggregate for each measurement, pooled from its histogram of lengths. Average_AL is a mean over
+    requests and turns; of MT-Bench and Spec-Bench, over requests."""
+    aggregates: list[Aggregate] = []
+    problems: list[Problem] = []
+    notes: list[str] = []
+    for number, value in enumerate(_values(source), 1):
+        try:
+            if (document := _modelopt(value)) is None:
+                raise RowError("not an object with Average_AL, Request_AL and Acceptance_Length_Histogram")
+            aggregate, told = _from_histogram(document)
+        except RowError as error:
+            problems.append(Problem(number if isinstance(source.document, list) else None, str(error)))
+            continue
+        aggregates.append(aggregate)
+        notes += told
     run = Imported(
         format=MODELOPT,
         label=source.stem,
-        counting=_COUNTING,
-        aggregates=[aggregate],
+        counting=Counting(prefill_token="unknown", last_step="unknown"),
+        aggregates=aggregates,
         unknown=["target", "steps and tokens of each prompt (only its mean length)", "drafter", "time"],
-        notes=notes,
+        notes=list(dict.fromkeys(notes)),
     )
-    return Found([run])
+    return Found([run], problems)
 
 
 def _from_histogram(document: Mapping[str, Any]) -> tuple[Aggregate, list[str]]:
@@ -115,21 +137,41 @@ def _from_histogram(document: Mapping[str, Any]) -> tuple[Aggregate, list[str]]:
         if not (length.isascii() and length.isdecimal() and len(length) < 5):
             raise RowError(f"Acceptance_Length_Histogram has the length {length[:20]!r}")
         counts[int(length)] = integer(count, f"the count of length {length}", most=2**53)
+    empty = counts.pop(0, 0)
     drafts, tokens = sum(counts.values()), sum(length * count for length, count in counts.items())
-    if counts.get(0):
-        raise RowError("steps of length 0, though lengths count the bonus token")
-    means = [real(mean, "Request_AL") for turns in _objects(document["Request_AL"]) for mean in turns.values()]
+    means, turns = _means(document["Request_AL"])
     average = real(document["Average_AL"], "Average_AL")
     if means:
         require_close(average, sum(means) / len(means), "Average_AL", 5e-3)
-    notes = [f"mean over {len(means)} requests and turns (Average_AL): {average:.4f}; pooled is another number"]
+    of = "requests" if turns is None else "requests and turns"
+    notes = [f"mean over {len(means)} {of} (Average_AL): {average:.4f}; pooled is another number"]
+    if empty:
+        notes.append(f"{empty:,} pieces without a token in the histogram, which are no steps; left out")
     longest = max(counts, default=1)
     at = [sum(n for length, n in counts.items() if length > i + 1) for i in range(longest - 1)] if drafts else None
     aggregate, told = counted("all requests", drafts, tokens - drafts, None, at, requests=len(means) or None)
-    return aggregate, [*notes, *told]
+    return aggregate, [*notes, *([_FIRST_PIECE + _without_first(drafts, tokens, turns)] if drafts else []), *told]
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, dict) or not all(isinstance(turns, dict) for turns in value.values()):
-        raise RowError("Request_AL is not an object of objects")
-    return list(value.values())
+def _means(requests: Any) -> tuple[list[float], int | None]:
+    """(mean lengths, the number of turns): an object by request, of objects by turn or, without turns, of means."""
+    if not isinstance(requests, dict):
+        raise RowError("Request_AL is not an object")
+    if all(isinstance(turns, dict) for turns in requests.values()):
+        means = [real(mean, "Request_AL") for turns in requests.values() for mean in turns.values()]
+        return means, len(means)
+    return [real(mean, "Request_AL") for mean in requests.values()], None
+
+
+#: From the tool's code, as far as it can be read; no real file was at hand to hold it against.
+_FIRST_PIECE = (
+    "the tool takes each piece that the server streams for a step, so the token of prefill is perhaps a step of 1 in "
+    "each turn (not verified on a real file)"
+)
+
+
+def _without_first(drafts: int, tokens: int, turns: int | None) -> str:
+    """What the pooled length is without a first step of 1 per turn, if that can be."""
+    if not turns or tokens - turns < drafts - turns or drafts <= turns:
+        return ""
+    return f"; without them tokens per step are {(tokens - turns) / (drafts - turns):.4f}"
