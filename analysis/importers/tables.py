@@ -150,7 +150,7 @@ def _from_histogram(document: Mapping[str, Any]) -> tuple[Aggregate, list[str]]:
     longest = max(counts, default=1)
     at = [sum(n for length, n in counts.items() if length > i + 1) for i in range(longest - 1)] if drafts else None
     aggregate, told = counted("all requests", drafts, tokens - drafts, None, at, requests=len(means) or None)
-    return aggregate, [*notes, *([_FIRST_PIECE + _without_first(drafts, tokens, turns)] if drafts else []), *told]
+    return aggregate, [*notes, *_of_first_pieces(counts, turns), *told]
 
 
 def _means(requests: Any) -> tuple[list[float], int | None]:
@@ -163,15 +163,15 @@ def _means(requests: Any) -> tuple[list[float], int | None]:
     return [real(mean, "Request_AL") for mean in requests.values()], None
 
 
-#: From the tool's code, as far as it can be read; no real file was at hand to hold it against.
-_FIRST_PIECE = (
-    "the tool takes each piece that the server streams for a step, so the token of prefill is perhaps a step of 1 in "
-    "each turn (not verified on a real file)"
-)
-
-
-def _without_first(drafts: int, tokens: int, turns: int | None) -> str:
-    """What the pooled length is without a first step of 1 per turn, if that can be."""
-    if not turns or tokens - turns < drafts - turns or drafts <= turns:
-        return ""
-    return f"; without them tokens per step are {(tokens - turns) / (drafts - turns):.4f}"
+def _of_first_pieces(counts: Mapping[int, int], turns: int | None) -> list[str]:
+    """What its code makes of the prefill token, as far as it can be read; no real file was at hand."""
+    if counts.get(1, 0) < max(turns or 0, 1):
+        return []  # no step of 1 for each turn
+    note = (
+        "the tool takes each piece that the server streams for a step, so the token of prefill is perhaps a step of 1 "
+        "in each turn (not verified on a real file)"
+    )
+    drafts, tokens = sum(counts.values()), sum(length * count for length, count in counts.items())
+    if turns is not None and drafts > turns:
+        note += f"; without them tokens per step are {(tokens - turns) / (drafts - turns):.4f}"
+    return [note]

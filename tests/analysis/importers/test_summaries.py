@@ -48,10 +48,12 @@ def test_modelopt_pieces_without_a_token_are_no_steps(tmp_path: Path) -> None:
 
 
 def test_modelopt_says_that_the_prefill_token_may_be_a_step(tmp_path: Path) -> None:
-    """Without a step of 1 in each of 3 turns: 9 tokens in 2 steps."""
-    run = run_of(tmp_path, MODELOPT)
+    """Without a step of 1 in each of 3 turns: 9 tokens in 3 steps."""
+    run = run_of(tmp_path, {**MODELOPT, "Acceptance_Length_Histogram": {"1": 4, "4": 2}})
     assert run.counting.prefill_token == "unknown"
-    assert any("not verified on a real file); without them tokens per step are 4.5000" in note for note in run.notes)
+    assert any("not verified on a real file); without them tokens per step are 3.0000" in note for note in run.notes)
+    run = run_of(tmp_path, MODELOPT)  # 2 steps of 1 are not one for each of 3 turns
+    assert not any("not verified" in note for note in run.notes)
 
 
 def test_modelopt_a_measurement_that_cannot_be_leaves_the_others(tmp_path: Path) -> None:
