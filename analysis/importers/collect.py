@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import DataError, UsageError
+from analysis.importers import specbench
 from analysis.importers.model import Imported, last_of_each
 from analysis.importers.registry import Options, read_file
+from analysis.importers.reruns import last_runs
 from analysis.importers.source import Problem
 from analysis.importers.totals import distinct
 
@@ -70,11 +72,15 @@ def _merge(a: Imported, b: Imported, problems: list[Problem]) -> Imported:
         raise UsageError(f"two files that {what} are no parts of one run; import each by itself")
     if a.label != b.label and a.format.startswith(("Spec-Bench", "CC-DFlash")):
         raise UsageError(f"files of two arms, {a.label} and {b.label}; import each by itself")
+    if a.format == specbench.NAME:
+        responses, again = last_runs([*a.responses, *b.responses])
+    else:
+        responses, again = last_of_each([*a.responses, *b.responses], problems), []
     return replace(
         a,
-        responses=last_of_each([*a.responses, *b.responses], problems),
+        responses=responses,
         aggregates=[*a.aggregates, *b.aggregates],
         mode=a.mode if a.mode == b.mode else "draft",
-        notes=list(dict.fromkeys([*a.notes, *b.notes])),
+        notes=list(dict.fromkeys([*a.notes, *b.notes, *again])),
         unknown=list(dict.fromkeys([*a.unknown, *b.unknown])),
     )

@@ -72,7 +72,7 @@ def test_encodings_change_nothing(tmp_path: Path, name: str, encode: Callable[[b
         (b"\n" + ANSWERS[:40], 5, "not JSON"),
         (b"null\n", 4, "not an object but null"),
         (b"[1]\n", 4, "not an object but an array"),
-        (b'{"some": "other schema"}\n', 4, "question_id is None, not an id"),
+        (b'{"some": "other schema"}\n', 4, "choices is empty"),
         (b'{"question_id": 1, "question_id": 2, "choices": []}\n', 4, "key 'question_id' is given twice"),
         (b'{"question_id": 1.5, "choices": [{}]}\n', 4, "question_id is 1.5, not an id"),
         (b'{"question_id": 1, "choices": []}\n', 4, "choices is empty"),

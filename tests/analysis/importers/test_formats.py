@@ -130,21 +130,6 @@ def test_warm_ups_count_nowhere(tmp_path: Path) -> None:
     assert [len(run.responses) for run in runs(logs.write(tmp_path, "trace.jsonl"))] == [2, 2]
 
 
-def test_the_last_run_of_a_question_counts_and_is_said(tmp_path: Path) -> None:
-    again = [*logs.ANSWERS, logs.answer(200, [[5, 5]])]
-    _, found = read_file(logs.write(tmp_path, "again.jsonl", logs.lines(again)))
-    (response,) = (r for r in found.runs[0].responses if r.prompt_id == "200")
-    assert response.tokens == 10
-    assert [str(p) for p in found.problems] == ["line 2: question 200 was run again on line 4; the last run counts"]
-
-
-def test_answers_of_two_models_are_two_runs(tmp_path: Path) -> None:
-    other = [logs.answer(n, [[1, 1]]) | {"model_id": "toy-sps"} for n in (81, 200)]
-    eagle, sps = runs(logs.write(tmp_path, "cat.jsonl", logs.lines([*logs.ANSWERS, *other])))
-    assert (eagle.variant, sps.variant) == ("toy-eagle-temperature-0.0", "toy-sps")
-    assert lengths(eagle).pooled == pytest.approx(30 / 9) and lengths(sps).pooled == 1.0
-
-
 @pytest.mark.parametrize(
     ("bonus", "prefill"), [(True, "outside"), (True, "inside"), (False, "outside"), (False, "inside")]
 )
@@ -215,7 +200,6 @@ def broken_choice(**changes: Any) -> dict[str, Any]:
     [
         ("answers.jsonl", [broken_choice(accept_lengths=[4, 3, 5, 3])], "sum to 15, but new_tokens to 14"),
         ("answers.jsonl", [broken_choice(accept_lengths=[4, 4, 4, 2])], "of turn 0 sum to 8"),
-        ("answers.jsonl", [broken_choice(accept_lengths=[])], "0 accept_lengths, but decoding_steps sum to 4"),
         ("answers.jsonl", [broken_choice(turns=["fine", "ERROR"])], "a turn is the word ERROR"),
         ("answers.jsonl", [broken_choice(wall_time=[1.0])], "wall_time and turns differ"),
         ("answers.jsonl", [broken_choice(wall_time=[1.0, float("nan")])], "not a finite number"),
