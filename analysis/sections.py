@@ -23,10 +23,15 @@ def overall_table(c: Comparison) -> str:
     headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"]
     cells = [
         (e.estimand.name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
-         f"{e.n_pairs:,}", f"{e.n_clusters:,}", e.verdict)
+         f"{e.n_pairs:,}", f"{e.n_clusters:,}", _verdict(e))
         for e in (c.overall, *c.others)
     ]  # fmt: skip
     return table(headers, cells, numeric=8)
+
+
+def _verdict(e: Estimate) -> str:
+    """The verdict, owning up where the margin that others had is none of this metric's."""
+    return e.verdict + (", no margin stated" if any(x.code == "no-margin" for x in e.cautions) else "")
 
 
 def own_means(e: Estimate) -> tuple[str, str]:
@@ -37,6 +42,11 @@ def own_means(e: Estimate) -> tuple[str, str]:
 def dataset_table(c: Comparison) -> str:
     """The headline's estimand per data set."""
     return _family("data set", c.by_dataset)
+
+
+def family_size(c: Comparison) -> str:
+    """How many data sets were tested together."""
+    return counted(max(e.family_size for e in c.by_dataset.values()), "data set")
 
 
 def seen_table(c: Comparison) -> str | None:
@@ -91,15 +101,35 @@ def equivalence_table(c: Comparison) -> str | None:
     return table(["data set", "90% interval", "p of the two one-sided tests", "margin"], rows, numeric=3)
 
 
-def clustering(e: Estimate) -> str | None:
-    """What was done about prompts that belong together, if any do."""
+def clustering(c: Comparison) -> str | None:
+    """How prompts belong together, what was done about it, and what conclusions are then about; None if none do."""
+    e = c.overall
     if e.n_clusters == e.n_pairs:
         return None
+    sizes = c.pairs.frame["cluster"].value_counts()
     effect = f" (design effect {number(e.design_effect, 2)})" if e.design_effect is not None else ""
-    return (
-        f"The {counted(e.n_pairs, 'prompt')} come from {counted(e.n_clusters, 'cluster')} (one template, or one "
-        f"original question, each), and interval and p treat whole clusters as the units{effect}."
+    told = (
+        f"The {counted(e.n_pairs, 'prompt')} form {counted(e.n_clusters, 'cluster')}, the units of interval and p"
+        f"{effect}: {_in_clusters(sizes)}. "
     )
+    if len(c.by_dataset) > 1:
+        by_dataset: dict[str, list[str]] = {}
+        for name, rows in c.pairs.frame.groupby("dataset"):
+            by_dataset.setdefault(_in_clusters(rows["cluster"].value_counts()), []).append(one_line(name))
+        each = "; ".join(f"{', '.join(names)}, {words}" for words, names in by_dataset.items())
+        told += f"Clusters by data set: {each}. "
+    return told + (
+        "Where prompts of one template, or of one original question, are a cluster, conclusions are about further "
+        "templates or questions; where each prompt is its own, about further prompts drawn as these were, which of "
+        "prompts from one generator means its further draws."
+    )
+
+
+def _in_clusters(sizes: pd.Series) -> str:
+    """``79 of several prompts (at most 22), 240 of a single one``, from prompts by cluster."""
+    several, single = int((sizes > 1).sum()), int((sizes == 1).sum())
+    told = [f"{several:,} of several prompts (at most {sizes.max():,})"] if several else []
+    return ", ".join(told + ([f"{single:,} of a single {'one' if several else 'prompt'}"] if single else []))
 
 
 def heterogeneity(c: Comparison) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.comparison import compare_runs
-from analysis.sections import cautions, dataset_caveats, run_caveats
+from analysis.sections import cautions, clustering, dataset_caveats, run_caveats
 from tests.analysis.runs import prompts_of, write_run
 
 BARE = {"gates": False, "history": False}
@@ -71,3 +71,32 @@ def test_a_caveat_of_several_data_sets_or_arms_is_told_once(tmp_path):
     report = comparison.to_markdown()
     assert "\n\n* aiw, sum: drawn\n* gsm/new, gsm/seen: of one: kind\n* own: note" in report
     assert "\n\nA and B: x: one prompt was left out\n" in report
+
+
+# --- clusters --------------------------------------------------------------------------------------------------
+
+
+def test_clusters_are_counted_by_how_many_prompts_they_hold(tmp_path):
+    templates = prompts_of([1, 2, 3, 1, 2, 3], [0, 0, 0, 1, 1, 2], dataset="templates")
+    drawn = [{**row, "prompt_id": f"x{i}", "cluster_id": f"x{i}"} for i, row in enumerate(prompts_of([1] * 4))]
+    a, b = (write_run(tmp_path / name, [*templates, *drawn], **BARE) for name in "ab")
+    told = clustering(compare_runs(a, b))
+    assert told.startswith(
+        "The 10 prompts form 7 clusters, the units of interval and p: 2 of several prompts (at most 3), 5 of a single "
+        "one. Clusters by data set: sums, 4 of a single prompt; templates, 2 of several prompts (at most 3), 1 of a "
+        "single one. Where "
+    )
+    alone = clustering(compare_runs(a, b, datasets=["templates"]))
+    assert (
+        "form 3 clusters, the units of interval and p: 2 of several prompts (at most 3), 1 of a single one. Where"
+        in alone
+    )
+    assert clustering(compare_runs(a, b, datasets=["sums"])) is None
+
+
+def test_the_size_of_the_family_is_told(tmp_path):
+    rows = [{**row, "prompt_id": f"{i}", "dataset": "xyz"[i % 3]} for i, row in enumerate(prompts_of([1] * 30))]
+    worse = [{**row, "accepted": [None] if row["dataset"] == "z" else [i % 2]} for i, row in enumerate(rows)]
+    a, b = write_run(tmp_path / "a", rows, **BARE), write_run(tmp_path / "b", worse, **BARE)
+    report = compare_runs(a, b, min_coverage=0).to_markdown()  # of the third data set there is no test
+    assert "p adjusted by Holm, over a family of 2 data sets; intervals are not adjusted" in report
