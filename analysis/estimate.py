@@ -138,7 +138,14 @@ def conclude(
     return replace(estimate, verdict=verdict, cautions=(*kept, *told))
 
 
-_OF_THE_VERDICT = ("p-without-interval", "seeds-without-prompts", "interval-without-p", "inside-margin", "few-differ")
+_OF_THE_VERDICT = (
+    "p-without-interval",
+    "seeds-without-prompts",
+    "interval-without-p",
+    "alone-not-in-family",
+    "inside-margin",
+    "few-differ",
+)
 
 
 def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
@@ -160,6 +167,9 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
         code = "seeds-without-prompts" if e.method.startswith("crossed") else "p-without-interval"
         return Verdict.INCONCLUSIVE, (caution(code, p=p),)
     if excludes:
+        if e.p is not None and e.p < ALPHA:
+            alone = wording.p_value(e.p)
+            return Verdict.INCONCLUSIVE, (caution("alone-not-in-family", alone=alone, size=e.family_size, p=p),)
         adjusted = f" after Holm over {e.family_size}" if e.family_size > 1 else ""
         return Verdict.INCONCLUSIVE, (caution("interval-without-p", p=p, adjusted=adjusted),)
     return Verdict.INCONCLUSIVE, ()

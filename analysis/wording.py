@@ -121,6 +121,7 @@ _CAUTIONS = {
     "mean, and they disagree.",
     "seeds-without-prompts": "Over seeds p = {p}, but the interval over seeds and prompts holds 0: on these prompts "
     "another training would show it again, on other prompts it may not.",
+    "alone-not-in-family": "Told from 0 alone (p = {alone}), not within its family of {size} (p = {p} by Holm).",
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "
     "beforehand, so it counts as none.",
@@ -129,6 +130,8 @@ _CAUTIONS = {
     "about {wanted} could.",
     "no-range": "Not shown to be equivalent: every value of both arms is the same, which does not tell how far values "
     "can differ.",
+    "no-margin": "The margin is one of {declared}; {metric} has none of its own, so that its verdict cannot be "
+    "'equivalent'.",
     "lone-clusters": "No interval with data sets weighing the same: of {names} there is one cluster only.",
     "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
     "differ in how their steps spread over the data sets.",
