@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -179,7 +179,7 @@ def compare_runs(
     names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
     adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
     by_dataset = dict(zip(names, adjusted, strict=True))
-    balanced = balanced_mean(pairs.frame, estimand)
+    balanced = balanced_mean(pairs.frame, estimand, margin)
     further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
     joined = of_questions(pairs.frame, margin) if protocol == "generate" else None
     in_all = len({name for evaluated in everything for name in evaluated.prompts["dataset"].unique()})
@@ -214,7 +214,7 @@ def compare_runs(
         protocol=protocol,
         declaration=declaration,
         overall=overall,
-        others=(*further, *(e for e in (joined, balanced) if e), *_headline(other)),
+        others=(*further, *(e for e in (joined, balanced) if e), *_headline(other, declaration)),
         by_dataset=by_dataset,
         by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),
@@ -264,9 +264,16 @@ def _other_protocol(
     return None, ()
 
 
-def _headline(other: tuple[Evaluated, Evaluated, Pairs] | None) -> tuple[Estimate, ...]:
-    """The other protocol's headline over its own pairs."""
-    return (of_pairs(other[2].frame, HEADLINES[other[0].protocol][0]),) if other else ()
+def _headline(other: tuple[Evaluated, Evaluated, Pairs] | None, declared: Declaration) -> tuple[Estimate, ...]:
+    """The other protocol's headline over its own pairs. The margin is in the unit of another metric, and no part of
+    it."""
+    if other is None:
+        return ()
+    found = of_pairs(other[2].frame, HEADLINES[other[0].protocol][0])
+    if declared.margin is None:
+        return (found,)
+    told = caution("no-margin", declared=declared.metric.name, metric=found.estimand.name)
+    return (replace(found, cautions=(*found.cautions, told)),)
 
 
 def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:

@@ -27,7 +27,7 @@ from analysis.wording import Caution, Estimand, Verdict, balanced, caution, equa
 FEW_DATASETS = 5
 
 
-def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
+def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None = None) -> Estimate | None:
     """The difference with every data set weighing the same: the mean of their estimates, with a cluster-robust t
     over clusters shared by all of them. None for fewer than two data sets.
 
@@ -49,11 +49,13 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand) -> Estimate | None:
         lone += [str(name)] if rows[cluster].nunique() < 2 else []
     arms = [sum(m) / count + np.concatenate(r) for m, r in zip(means, residuals, strict=True)]
     del residuals, rows
-    estimate = of_values(arms[0], arms[1], np.concatenate(ties), np.concatenate(clusters), balanced(estimand))
+    estimate = of_values(
+        arms[0], arms[1], np.concatenate(ties), np.concatenate(clusters), balanced(estimand), margin=margin
+    )
     if not lone:
         return estimate
     estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)
-    estimate = replace(estimate, lo_a=None, hi_a=None, lo_b=None, hi_b=None)
+    estimate = replace(estimate, lo_a=None, hi_a=None, lo_b=None, hi_b=None, equivalence=None)
     told = (caution("lone-clusters", names=", ".join(lone)),)
     return replace(estimate, method="none", verdict=Verdict.INCONCLUSIVE, cautions=told)
 

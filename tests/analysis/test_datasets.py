@@ -74,6 +74,15 @@ def test_one_data_set_has_no_balance_and_one_cluster_no_interval():
     assert codes(result.cautions) == ["lone-clusters"]
 
 
+def test_the_margin_holds_for_data_sets_weighing_the_same():
+    frame = frame_of({"a": [0, 1, -1, 0] * 100, "b": [0, 0, 1, -1] * 100})
+    balanced = balanced_mean(frame, ACCEPTED_LENGTH, 0.3)
+    assert (balanced.verdict, balanced.equivalence.margin) == (Verdict.EQUIVALENT, 0.3)
+    assert balanced_mean(frame, ACCEPTED_LENGTH).equivalence is None
+    lone = frame_of({"a": [0, 1, -1, 0] * 100, "b": [0]})
+    assert balanced_mean(lone, ACCEPTED_LENGTH, 0.3).equivalence is None
+
+
 def test_simpson_by_mix():
     frame = frame_of({"big": [1] * 90 + [0] * 10, "small": [-3] * 9 + [-2]})
     pooled, balanced = of_pairs(frame, ACCEPTED_LENGTH), balanced_mean(frame, ACCEPTED_LENGTH)

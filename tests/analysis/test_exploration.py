@@ -8,6 +8,7 @@ from analysis.comparison import compare_runs
 from analysis.errors import DataError, Exit, UsageError
 from analysis.published import published_for
 from analysis.rules import exit_code, judge, parse_rule
+from analysis.sections import overall_table
 from tests.analysis.runs import prompt, prompts_of, two_runs, write_run
 
 BARE = {"gates": False, "history": False}
@@ -113,6 +114,12 @@ def test_the_other_protocol_stands_beside_the_headline(tmp_path):
     assert found.overall.estimand.key == "tau_pooled"
     prefix = next(e for e in found.others if e.estimand.key == "accepted_length")
     assert prefix.estimate == 1.0
+    # the margin is in tokens of tau, and says nothing of accepted lengths: the row owns up to having none
+    within = compare_runs(*paths, margin=9)
+    prefix = next(e for e in within.others if e.estimand.key == "accepted_length")
+    assert (prefix.equivalence, prefix.cautions[-1].code) == (None, "no-margin")
+    row = next(line for line in overall_table(within).splitlines() if "accepted length" in line)
+    assert row.endswith(f"{prefix.verdict}, no margin stated |")
 
 
 # --- published drafters ----------------------------------------------------------------------------------------
