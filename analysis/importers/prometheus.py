@@ -23,8 +23,8 @@ from analysis.importers.totals import counted
 NAME = "Prometheus counters"
 ALL = "all requests"
 _LINE = re.compile(
-    r"^(?P<engine>vllm|llamacpp):spec_decode_num_(?P<name>drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
-    r"_total(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)"
+    r"^\s*(?P<engine>vllm|llamacpp):spec_decode_num_(?P<name>drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
+    r'_total(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(?P<value>\S+)'
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -99,7 +99,7 @@ def _snapshots(source: Source) -> tuple[list[Snapshot], str, list[Problem]]:
     for number, line in source.lines():
         found = _LINE.match(line)
         if not found:
-            if line.startswith(("vllm:spec_decode", "llamacpp:spec_decode")) and "_created" not in line:
+            if line.lstrip().startswith(("vllm:spec_decode", "llamacpp:spec_decode")) and "_created" not in line:
                 problems.append(Problem(number, "not a counter that is known, or half a line"))
             continue
         try:

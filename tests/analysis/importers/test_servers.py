@@ -24,6 +24,14 @@ def test_counters_are_summed_over_engines_and_less_those_before(tmp_path: Path) 
     assert runs(both)[0].aggregates == [total]
 
 
+@pytest.mark.parametrize("model", ["a}b", "{x} 5", 'say \\"hi\\"', "C:\\\\models"])
+def test_counters_with_odd_labels_and_indented(tmp_path: Path, model: str) -> None:
+    text = "".join(f"    {line}\n" for line in logs.prometheus(20, [12, 6, 2]).replace("toy", model).splitlines())
+    _, found = read_file(logs.write(tmp_path, "m", text))
+    (total,) = found.runs[0].aggregates
+    assert not found.problems and (total.drafts, total.accepted_at) == (20, [12, 6, 2])
+
+
 def test_an_engine_whose_counters_contradict_each_other_is_left_out(tmp_path: Path) -> None:
     text = logs.prometheus(20, [12, 6, 2], engines=3)
     wrong = text.replace(
