@@ -19,6 +19,7 @@ from analysis.cluster import partition
 from analysis.counting import counting_of
 from analysis.errors import DataError, Exit, Parser, run_command
 from analysis.exact import MAX_FLIP_CLUSTERS
+from analysis.importers.collect import LEFT_OUT
 from analysis.importers.direct import open_references
 from analysis.inference import FEWEST
 from analysis.load import Evaluated, listing, load, of_protocol, protocols
@@ -126,10 +127,13 @@ def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str])
     if not n:
         cannot.append(f"{protocol}: anything about acceptance; no prompt has a verification step with a count")
         return
-    clusters = partition(usable["cluster_id"]).count
+    clusters, prompts = partition(usable["cluster_id"]).count, len(usable[["dataset", "prompt_id"]].drop_duplicates())
+    what = counted(prompts, "prompt")
+    if prompts < n:
+        what = f"{counted(n, 'turn' if usable['turn'].any() else 'sample')} of {what}"
     tau = f", {usable['tokens'].sum() / steps:.4f} tokens a step" if steps else ""
     can.append(
-        f"{protocol}: pair {counted(n, 'prompt')} by id with another run's "
+        f"{protocol}: pair {what} by id with another run's "
         f"({counted(clusters, 'cluster')}, {counted(steps, 'step')}{tau}), data sets "
         f"{', '.join(map(one_line, sorted(usable['dataset'].unique())[:_SHOWN]))}"
     )
@@ -199,8 +203,12 @@ def lines(run: Run, found: Report) -> list[str]:
     """The examination as lines."""
     tables = ", ".join(f"{name} {_rows(run, name):,}" for name in run.tables())
     told = [f"{run.name}: {one_line(run.label)}, by {one_line(run.manifest.created_by)}; rows: {tables or 'none'}"]
-    told += [f"note: {caveat}" for caveat in run.manifest.caveats]
-    told += [f"fault: {fault}" for fault in found.faults] or ["no fault found"]
+    left_out = [caveat for caveat in run.manifest.caveats if LEFT_OUT in caveat]
+    told += [f"note: {caveat}" for caveat in run.manifest.caveats if caveat not in left_out]
+    told += [f"fault: {fault}" for fault in found.faults]
+    if not found.faults:
+        told.append("no fault found" + (" in the rows that were imported" if left_out else ""))
+    told += left_out
     told += [f"a comparison could, {claim}" for claim in found.can]
     return [*told, *(f"a comparison could not, {claim}" for claim in found.cannot)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,12 @@ from analysis.importers.registry import Options, read_file
 from analysis.importers.reruns import last_runs
 from analysis.importers.source import Problem
 from analysis.importers.totals import distinct
+from analysis.wording import counted
+
+#: How a manifest's caveat on rows that were left out is known.
+LEFT_OUT = "of the log left out"
+_REASONS = 3
+_PARTICULARS = re.compile(r"'[^']*'|\d+|(?<=prompt )\S+|(?<=question )\S+")
 
 
 @dataclass(frozen=True)
@@ -24,11 +31,17 @@ class Collected:
     files: Sequence[str]
 
     def caveats(self) -> list[str]:
-        """What a manifest keeps about the rows that were left out."""
+        """What a manifest keeps about the rows that were left out: how many for each of the most usual reasons, which
+        are one but for their numbers and names."""
         if not self.problems:
             return []
-        name, problem = self.problems[0]
-        return [f"{len(self.problems)} rows of the log were left out; the first: {name}, {problem}"]
+        alike: dict[str, list[str]] = {}
+        for name, problem in self.problems:
+            alike.setdefault(_PARTICULARS.sub("", problem.reason), []).append(f"{name}, {problem}")
+        usual = sorted(alike.values(), key=len, reverse=True)
+        told = [f"{len(some):,} as {some[0]}" for some in usual[:_REASONS]]
+        told += [f"{sum(map(len, usual[_REASONS:])):,} for other reasons"] if usual[_REASONS:] else []
+        return [f"{counted(len(self.problems), 'row')} {LEFT_OUT}: {'; '.join(told)}"]
 
 
 def collect(paths: Sequence[Path | str], options: Options | None = None, *, strict: bool = False) -> Collected:
