@@ -16,7 +16,7 @@ from analysis.run_writer import write_atomic
 from analysis.seed_study import SeedComparison
 from analysis.study_sections import pair_folder
 
-LOST = "lost-pairs.csv"
+REPORT, RESULT, LOST = "report.md", "result.json", "lost-pairs.csv"
 _KINDS = ("png", "svg", "csv")
 
 
@@ -32,17 +32,18 @@ def write_report(
     files: dict[str, bytes | str] = {}
     if len(comparison.pairs.lost):
         files[LOST] = figures.csv(comparison.pairs.lost)
-    files["result.json"] = to_json(comparison, title=title, question=question)
+    files[RESULT] = to_json(comparison, title=title, question=question)
     text = render.report(comparison, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, (LOST, *_names(plots.NAMES)))
 
 
 def write_matrix(matrix: Matrix, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
     """Write the report of several arms, and each comparison's own in a folder inside."""
+    _withdraw(folder)
     for comparison in matrix.comparisons:
         write_report(comparison, folder / pair_folder(comparison))
     drawn = matrix.figures()
-    files = {"result.json": matrix_json(matrix, title=title, question=question)}
+    files = {RESULT: matrix_json(matrix, title=title, question=question)}
     text = render.matrix(matrix, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, _names((MATRIX,)))
 
@@ -50,7 +51,7 @@ def write_matrix(matrix: Matrix, folder: Path, *, title: str | None = None, ques
 def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
     """Write the report of several trainings per arm."""
     drawn = study.figures()
-    files = {"result.json": seeds_json(study, title=title, question=question)}
+    files = {RESULT: seeds_json(study, title=title, question=question)}
     text = render.seeds(study, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, _names((SEEDS,)))
 
@@ -72,19 +73,35 @@ def _names(stems: Iterable[str]) -> tuple[str, ...]:
 def _write(
     folder: Path, drawn: Sequence[Plot], files: Mapping[str, bytes | str], text: str, ours: Sequence[str]
 ) -> Path:
-    """Write figures, then ``files``, then the report; remove those of ``ours`` that are stale."""
+    """Write figures, then ``files``, then the report; remove those of ``ours`` that are stale.
+
+    An earlier report goes first: stopped midway, it would stand beside figures of another comparison.
+    """
     everything: dict[str, bytes | str] = {}
     for plot in drawn:
         everything[f"figures/{plot.name}.png"] = figures.png(plot.figure)
         everything[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
         everything[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
     everything |= files
-    everything["report.md"] = text
+    everything[REPORT] = text
+    _withdraw(folder)
     try:
         for name, data in everything.items():
             write_atomic(folder / name, data)
         for name in set(ours) - set(everything):
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder") from error
-    return folder / "report.md"
+        raise _unwritable(folder, error) from error
+    return folder / REPORT
+
+
+def _withdraw(folder: Path) -> None:
+    try:
+        for name in (REPORT, RESULT):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder")

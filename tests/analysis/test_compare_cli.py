@@ -90,6 +90,27 @@ def test_stale_figures_go_and_other_files_stay(compare, tmp_path):
     assert Path("out/notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("after", [0, 11, 19])
+def test_a_report_that_is_stopped_while_it_is_rewritten_is_none(compare, tmp_path, monkeypatch, after):
+    from analysis import writing
+
+    a, b = two_runs(tmp_path, [1, 2, 3], [1, 3, 3])
+    assert compare(a, b, "--out", "out")[0] == Exit.OK
+    files, write = [], writing.write_atomic
+
+    def stopped(path, data):
+        if len(files) == after:
+            raise KeyboardInterrupt
+        files.append(path)
+        write(path, data)
+
+    monkeypatch.setattr(writing, "write_atomic", stopped)
+    code, out, err, _ = compare(b, a, "--out", "out")
+    assert (code, out, err) == (Exit.INTERRUPTED, "", "draftlab: interrupted\n")
+    assert not Path("out/report.md").exists() and Path("out/figures/forest.png").exists()
+    assert Path("out/result.json").exists() == (after == 19)
+
+
 def test_same_bytes_in_another_process_without_torch_display_or_utf8(tmp_path):
     here = tmp_path / "a folder"
     study(here / "runs")
