@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analysis.facts import ArmSummary
 from analysis.wording import Verdict, one_line
@@ -72,31 +73,37 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def settle(figure: Figure) -> None:
-    """Lay the figure out for good: a layout worked out anew at every saving would move by a hair."""
-    with house_style():
-        FigureCanvasAgg(figure)
-        for _ in range(2):
-            figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-
-
 def png(figure: Figure, dpi: int = 150) -> bytes:
     """PNG bytes, without the writer's version."""
     buffer = io.BytesIO()
-    with house_style():
-        FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    with house_style(), _settled(figure, dpi):
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def svg(figure: Figure) -> bytes:
     """SVG bytes, without date, writer's version or random ids."""
     buffer = io.BytesIO()
-    with house_style():
-        FigureCanvasSVG(figure)
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with house_style(), _settled(figure, 100):
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+@contextmanager
+def _settled(figure: Figure, dpi: int) -> Iterator[None]:
+    """Draw inside at ``dpi``. The figure is laid out once and for good: a layout worked out anew at every saving would
+    move by a hair."""
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        FigureCanvasAgg(figure)
+        for _ in range(2):
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    before = figure.dpi
+    figure.dpi = dpi
+    try:
+        yield
+    finally:
+        figure.dpi = before
 
 
 def csv(data: pd.DataFrame) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, house_style, settle
+from analysis.figures import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, house_style
 from analysis.matrix import Matrix
 from analysis.seed_study import SeedComparison
 from analysis.wording import interval, signed
@@ -18,17 +18,13 @@ MATRIX, SEEDS = "arms", "seeds"
 def draw_matrix(matrix: Matrix) -> list[Plot]:
     """The differences from the first arm, overall and per data set, an arm a colour."""
     with house_style():
-        plot = _matrix(matrix)
-    settle(plot.figure)
-    return [plot]
+        return [_matrix(matrix)]
 
 
 def draw_seeds(study: SeedComparison) -> list[Plot]:
     """The difference of every seed, and over all of them."""
     with house_style():
-        plot = _seeds(study)
-    settle(plot.figure)
-    return [plot]
+        return [_seeds(study)]
 
 
 def _matrix(matrix: Matrix) -> Plot:

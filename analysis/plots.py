@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analysis.comparison import Comparison
-from analysis.figures import Plot, house_style, settle
+from analysis.figures import Plot, house_style
 from analysis.plot_estimates import forest, paired_differences
 from analysis.plot_gates import contribution_share, gate_against_norm
 from analysis.plot_positions import survival
@@ -29,7 +29,4 @@ NAMES = tuple(_FIGURES)
 def draw_all(comparison: Comparison) -> list[Plot]:
     """Every figure that the comparison has data for. Each function draws one, or gives None if it has none."""
     with house_style():
-        plots = [plot for draw in _FIGURES.values() if (plot := draw(comparison)) is not None]
-    for plot in plots:
-        settle(plot.figure)
-    return plots
+        return [plot for draw in _FIGURES.values() if (plot := draw(comparison)) is not None]
