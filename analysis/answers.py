@@ -9,6 +9,7 @@ from analysis.comparison import Comparison
 from analysis.controls import Control
 from analysis.estimate import Estimate
 from analysis.exploration import roles_in_words
+from analysis.inference import FEWEST
 from analysis.sensitivity import POWER
 from analysis.speed_sections import answers_told
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
@@ -112,8 +113,8 @@ def _dynamics(controls: Sequence[Control]) -> str:
     if static == "worse" and {frozen, shuffled} != {""} and not {frozen, shuffled} & {"worse", "mixed"}:
         return (
             "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still or "
-            "shuffled at no cost that can be told. Its movement is then hardly what B gains by; the two arms are two "
-            "trainings, and other seeds would have to say whether the difference is more than that."
+            "shuffled at no cost that can be told. Its movement is then hardly what sets B above that arm: the two "
+            "are two trainings, and other seeds would have to say whether the difference is more than that."
         )
     told = [_of_own_gate(frozen, shuffled), _STATIC[static]]
     if "worse" in (frozen, shuffled) and not static:
@@ -188,17 +189,11 @@ def _what_next(c: Comparison) -> str:
             else "Prompts on which the arms differ at all: on these they cannot be told apart."
         )
     elif e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL:
-        if e.mde is None and e.se != 0:  # without spread no such difference is defined
-            told.append("No difference, however large, could have been found with these data.")
-        elif e.mde is not None:
-            told.append(
-                f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones "
-                "may well have been missed."
-            )
+        told += filter(None, [_could_have_found(e)])
     if e.verdict is Verdict.INCONCLUSIVE:
         told.append(
-            "How many prompts a difference worth having wants, whatever was seen here, says python -m analysis.power "
-            "A B --effect X: fresh ones, and one test on them."
+            "How many fresh prompts one test of a difference worth having takes: python -m analysis.power A B --effect "
+            "X, with an X that is not the difference seen here."
         )
     if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and c.declaration.margin is None:
         told.append("To conclude that there is none, state a margin beforehand (--margin).")
@@ -206,6 +201,19 @@ def _what_next(c: Comparison) -> str:
     if not c.declaration.confirmatory:
         told.append("Prompts set aside beforehand as confirmatory would rule out a lucky look.")
     return " ".join(told)
+
+
+def _could_have_found(e: Estimate) -> str:
+    if e.mde is not None:
+        return (
+            f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones may "
+            "well have been missed."
+        )
+    if e.se is None or (e.method in ("exact", "cluster flip") and e.n_clusters < FEWEST):
+        return "No difference, however large, could have been found with these data."
+    if e.se:
+        return "What difference could have been found cannot be told: the arms differ on too few prompts."
+    return ""  # without spread there is none to speak of
 
 
 def _capital(text: str) -> str:

@@ -60,6 +60,13 @@ def test_a_test_that_cannot_reject_could_have_found_nothing(tmp_path):
     assert found["How sure is this?"].startswith("No test is possible; 5 prompts, 1 cluster. ")
 
 
+def test_what_few_differences_could_have_shown_is_left_open(tmp_path):
+    d = [1] + [0] * 59  # one prompt of 60 differs: a test of 60 could reject, but its spread is not known
+    found = told(compare_runs(*two_runs(tmp_path, [3] * 60, [3 + x for x in d], **BARE)))
+    assert found[NEXT].startswith("What difference could have been found cannot be told: the arms differ on too few")
+    assert "however large" not in found[NEXT]
+
+
 # --- what next -------------------------------------------------------------------------------------------------
 
 
@@ -68,7 +75,7 @@ def test_no_number_of_prompts_is_drawn_from_the_difference_that_was_seen(tmp_pat
     runs = two_runs(tmp_path, [3] * 40, [3 + x for x in d], **BARE)
     wanted = told(compare_runs(*runs))[NEXT]
     assert "wants about" not in wanted
-    assert "python -m analysis.power A B --effect X: fresh ones, and one test on them." in wanted
+    assert "python -m analysis.power A B --effect X, with an X that is not the difference seen here." in wanted
     equivalent = compare_runs(*runs, margin=1.0)
     assert told(equivalent)["Is B better?"].startswith("Equivalent: ")
     assert "analysis.power" not in told(equivalent)[NEXT]

@@ -127,7 +127,7 @@ TRUTH = [
     ([], [], [NONE], [], ["not told from an arm trained with a static gate: no sign here"], [MATTER]),
     ([], [], [B, A], [], ["static gate do not agree"], [MATTER, SIGN]),
     ([], [], [B, NONE], [], ["static gate do not agree"], [MATTER, SIGN]),
-    ([NONE], [], [B], [], ["These do not agree", "hardly what B gains by"], [MATTER, SIGN]),
+    ([NONE], [], [B], [], ["These do not agree", "hardly what sets B above that arm"], [MATTER, SIGN]),
     ([A], [NONE], [B], [], ["These do not agree"], [MATTER]),
     ([B], [], [B], [], ["needs its movement", MATTER], ["do not agree", "Only"]),
     ([B], [NONE], [A], [], ["needs its movement", "the dynamics are no gain"], [MATTER, "Only"]),
