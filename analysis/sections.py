@@ -120,8 +120,8 @@ def clustering(c: Comparison) -> str | None:
         told += f"Clusters by data set: {each}. "
     return told + (
         "Where prompts of one template, or of one original question, are a cluster, conclusions are about further "
-        "templates or questions; where each prompt is its own, about further prompts drawn as these were, which of "
-        "prompts from one generator means its further draws."
+        "templates or questions; where each prompt is its own, about further prompts drawn as these were (of prompts "
+        "from one generator: its further draws)."
     )
 
 
@@ -276,24 +276,20 @@ def cautions(c: Comparison) -> list[str]:
         for x in found:
             about = told.setdefault(x.text, [])
             about += [what] if what and what not in about else []
-    lines = []
-    for text, about in told.items():
-        what = "; ".join(about)
-        lines.append(f"{what[:1].upper()}{what[1:]}: {text}" if what else text)
-    return lines
+    return [f"{'; '.join(about)}: {text}" if about else text for text, about in told.items()]
 
 
 def _concerned(c: Comparison) -> Iterator[tuple[str, Sequence[Caution]]]:
     """The warnings of everything that was estimated, with its name."""
     for e in (c.overall, *c.others):
-        yield one_line(e.estimand.name), e.cautions
+        yield one_line(e.estimand.name).capitalize(), e.cautions
     for name, e in (*c.by_dataset.items(), *c.by_seen.items()):
         yield one_line(name), e.cautions
     for control in c.controls:
         yield f"B against {one_line(control.label)}", control.lost.cautions
         yield f"{one_line(control.label)} against A", control.kept.cautions
     for ratio in c.speed.ratios if c.speed is not None else ():
-        yield "speed" if ratio.subset is None else f"speed on {one_line(ratio.subset)}", ratio.cautions
+        yield "Speed" if ratio.subset is None else f"Speed on {one_line(ratio.subset)}", ratio.cautions
     if c.heterogeneity is not None:
         yield "", c.heterogeneity.cautions
 

@@ -40,11 +40,11 @@ def test_what_everything_estimated_warns_of_is_told_once_and_named(tmp_path):
     (few,) = [text for text in told if "8 clusters only" in text]
     about, _ = few.split(": ", 1)
     assert about.split("; ") == [
-        *("Tau, pooled", "tau, mean over prompts", "sums"),
-        *("B against held (gate frozen)", "held (gate frozen) against A", "speed", "speed on sums"),
+        *("Tau, pooled", "Tau, mean over prompts", "sums"),
+        *("B against held (gate frozen)", "held (gate frozen) against A", "Speed", "Speed on sums"),
     ]
-    assert any(text.startswith("Unseen: 7 clusters only") for text in told)
-    assert any(text.startswith("Template seen: All prompts belong to one cluster") for text in told)
+    assert any(text.startswith("unseen: 7 clusters only") for text in told)
+    assert any(text.startswith("template seen: All prompts belong to one cluster") for text in told)
 
 
 def test_a_caveat_of_several_data_sets_or_arms_is_told_once(tmp_path):
