@@ -1,7 +1,8 @@
-"""Files that are known but hold no log: summaries, diagnostics, prompts."""
+"""Files that are known but hold no log that can be compared: summaries, diagnostics, prompts, means alone."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from analysis.importers.source import Source
@@ -22,7 +23,50 @@ def reason(source: Source) -> str | None:
         return "the result of a comparison by draftlab, not a log"
     if {"question_id", "turns"} <= document.keys() and "choices" not in document:
         return "prompts without answers; --questions takes them beside an answer file"
+    timings = document.get("timings")
+    if isinstance(timings, dict) and "draft_n" in timings:
+        return (
+            "answers of llama.cpp's server, which tell drafted and accepted tokens but not the number of drafts; "
+            'import the server\'s log, whose lines "draft acceptance" tell their mean length'
+        )
     return None
+
+
+#: What programs print, and what to import instead; for files that are no log that is known.
+_PRINTED = (
+    (
+        re.compile(r"Decode batch.*accept len: "),
+        "lines of SGLang's server, of which each tells a mean and no steps to weigh it by; import answers with their "
+        "meta_info, or the JSON lines of bench_serving",
+    ),
+    (
+        re.compile(r"sglang:spec_accept_(?:length|rate)\b"),
+        "metrics of SGLang, whose acceptance is a mean of the moment and no count; import answers with their "
+        "meta_info, or the JSON lines of bench_serving",
+    ),
+    (
+        re.compile(r"Average Acceptance length: "),
+        "what DFlash's benchmark.py prints: means of an unknown number of steps; import a row per response with its "
+        "acceptance_lengths",
+    ),
+    (
+        re.compile(r"^n_drafted\s*= "),
+        "what llama-speculative prints, which tells drafted and accepted tokens but not the number of drafts; import "
+        "the log of llama-server",
+    ),
+    (
+        re.compile(r"=+ Serving Benchmark Result =+"),
+        "what a serving benchmark prints, without counts of drafts; import the JSON that vLLM writes with "
+        "--save-result, SGLang with --output-file",
+    ),
+)
+
+
+def reason_of_text(source: Source) -> str | None:
+    """Why a text that no format knows is declined, in one line; None for one that is not known either."""
+    if source.is_parquet:
+        return None
+    return next((why for line in source.opening() for shape, why in _PRINTED if shape.search(line)), None)
 
 
 def _has_key(value: Any, key: str, depth: int = 5) -> bool:

@@ -13,6 +13,7 @@ from analysis.importers import (
     declined,
     loglines,
     plain,
+    printed,
     prometheus,
     responses,
     sglang,
@@ -48,6 +49,7 @@ FORMATS = (
     Format("speculators", tables.recognise_speculators, tables.read_speculators, by_rows=False),
     Format("prometheus", prometheus.recognise, prometheus.read),
     Format("log", loglines.recognise, loglines.read),
+    Format("printed", printed.recognise, printed.read),
     Format("responses", responses.recognise, responses.read),
     Format("plain", plain.recognise, plain.read),
 )
@@ -101,6 +103,8 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
         best = max(scores, key=lambda key: scores[key])
         if scores[best]:
             return best, looked_at
+    if why := declined.reason_of_text(replace(source, whole=True)):
+        raise DataError(f"{source.path}: {why}")
     known = ", ".join(f.key for f in FORMATS)
     what = "looks like JSON, but is damaged or cut off" if _json_like(source) else "no log that is known"
     raise DataError(f"{source.path}: {what} (known: {known}); --format names one, --map FIELD=COLUMN maps columns")

@@ -176,6 +176,24 @@ STEP_CSV = (
     "a,sums,0,3,7\na,sums,1,0,7\nb,sums,0,7,7\nb,sums,1,2,7\nb,sums,2,1,7\n"
 )  # fmt: skip
 
+#: 20 drafts, 20 of 60 tokens accepted, as printed by ``bench serve``; by the offline example 10 drafts, 9 accepted.
+PRINTED = """============ Serving Benchmark Result ============
+Successful requests:                     2
+Acceptance length:                       2.00
+Drafts:                                  20
+Draft tokens:                            60
+Accepted tokens:                         20
+Per-position acceptance (%):
+  Position 0:                            60.00
+"""
+PRINTED_OFFLINE = """total_num_output_tokens: 19
+num_drafts: 10
+num_draft_tokens: 30
+num_accepted_tokens: 9
+mean acceptance length: 1.90
+acceptance at token 0: 0.60
+"""
+
 #: name: (bytes, key of the format that it is)
 ALL: dict[str, tuple[bytes, str]] = {
     "answers.jsonl": (lines(ANSWERS), "specbench"),
@@ -193,6 +211,8 @@ ALL: dict[str, tuple[bytes, str]] = {
     "meta.jsonl": (lines(META), "sglang"),
     "serving.jsonl": (lines([SERVING]), "sglang"),
     "one_batch.jsonl": (lines(ONE_BATCH), "sglang"),
+    "printed.txt": (PRINTED.encode(), "printed"),
+    "printed_offline.txt": ((PRINTED_OFFLINE * 2).encode(), "printed"),
     "acceptance.csv": (SPECULATORS.encode(), "speculators"),
     "acceptance_rate.json": (json.dumps(MODELOPT, indent=2).encode(), "modelopt"),
     "cast.json": (json.dumps(CAST).encode(), "cast"),

@@ -98,6 +98,8 @@ def test_tokens_per_step_by_hand(
         ("llamacpp.txt", [2.0], [20]),
         ("vllm.log", [1 + 205 / 110], [110]),
         ("llamacpp.log", [1 + 20 / 25], [25]),
+        ("printed.txt", [2.0], [20]),
+        ("printed_offline.txt", [1.9, 1.9], [10, 10]),
         ("serving.jsonl", [2.75], [None]),
         ("one_batch.jsonl", [3.5, None], [None, None]),
         ("acceptance.csv", [1.9, 1.5], [10, 4]),
@@ -235,6 +237,8 @@ def test_a_row_that_breaks_its_own_identities_is_named(
         (logs.vllm_log(3.0, 20, 30, [0.9, 0.6, 0.1]), "rates sum to 1.600"),
         (logs.vllm_log(1.0, 20, 30, [0.9, 0.6, 0.5]), "mean acceptance length is 1"),
         (logs.vllm_log(2.0, 31, 30, [0.5, 0.3, 0.2]), "31 accepted tokens of 30 drafted"),
+        (logs.PRINTED.replace("2.00", "3.00"), "acceptance length is stated as 3"),
+        (logs.PRINTED_OFFLINE.replace(": 9", ": 31").replace("1.90", "4.10"), "31 accepted tokens of 30 drafted"),
         (logs.SPECULATORS.replace("1.9", "2.9").replace("1.5", "2.5"), "acceptance_length is stated as 2.9"),
         (json.dumps(broken(logs.MODELOPT["acceptance_rate"], Average_AL=2.4)), "Average_AL is stated as 2.4"),
     ],
@@ -322,3 +326,26 @@ def test_times_that_are_not_what_the_totals_say_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=reason):
         runs(logs.write(tmp_path, "v.json", json.dumps({**SERVED, **change})))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "[2026-10-06 11:00:59 TP0] Decode batch, #running-req: 13, accept len: 2.60, accept rate: 0.24\n",
+            "a mean and no steps",
+        ),
+        ('sglang:spec_accept_length{model_name="m"} 3.1\n', "a mean of the moment"),
+        ("DFlash throughput: 150.55 tok/s\nAverage Acceptance length: 6.54\n", "acceptance_lengths"),
+        ("n_draft   = 16\nn_predict = 257\nn_drafted = 320\nn_accept  = 200\n", "not the number of drafts"),
+        ("==== Serving Benchmark Result ====\nBackend:  sglang\nAccept length:  3.21\n", "--output-file"),
+        (
+            '{"content": "words", "timings": {"predicted_n": 9, "draft_n": 20, "draft_n_accepted": 5}}\n',
+            "not the number of drafts",
+        ),
+    ],
+)
+def test_means_alone_are_declined_with_what_to_import_instead(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(DataError, match=why) as error:
+        runs(logs.write(tmp_path, "log", "starting\n" * text.startswith("n_") + text))
+    assert "import" in str(error.value) and "\n" not in str(error.value)
