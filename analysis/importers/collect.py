@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.errors import DataError, UsageError
 from analysis.importers import specbench
-from analysis.importers.model import Imported, last_of_each
+from analysis.importers.model import MOST_SAMPLES, Imported, last_of_each
 from analysis.importers.registry import Options, read_file
 from analysis.importers.reruns import last_runs
 from analysis.importers.source import Problem
@@ -74,8 +74,22 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
     if strict and problems:
         name, problem = problems[0]
         raise DataError(f"{name}: {len(problems)} rows cannot be used, and --strict allows none; the first: {problem}")
-    runs = [replace(run, aggregates=distinct(run.aggregates, origins[key])) for key, run in merged.items()]
+    runs = [
+        _with_small_samples(replace(run, aggregates=distinct(run.aggregates, origins[key])))
+        for key, run in merged.items()
+    ]
     return Collected(runs, problems, [Path(path).name for path in paths])
+
+
+def _with_small_samples(run: Imported) -> Imported:
+    """The run with its samples numbered, where they are called by seeds that the run format cannot hold."""
+    seeds = sorted({r.sample for r in run.responses})
+    if not seeds or seeds[-1] <= MOST_SAMPLES:
+        return run
+    number = {seed: i for i, seed in enumerate(seeds)}
+    note = f"seeds over {MOST_SAMPLES:,}: samples are numbered in the order of their seeds, and pairs join by number"
+    responses = [replace(r, sample=number[r.sample]) for r in run.responses]
+    return replace(run, responses=responses, notes=[*run.notes, note])
 
 
 def _merge(a: Imported, b: Imported, problems: list[Problem]) -> Imported:

@@ -7,6 +7,23 @@ from typing import Any
 
 from analysis.importers.source import Source
 
+_OTHERS = {
+    b"BZh": "packed with bzip2; unpack it, or pack it with gzip or zstd, which are read",
+    b"\xfd7zXZ\x00": "packed with xz; unpack it, or pack it with gzip or zstd, which are read",
+    b"PK\x03\x04": "a zip archive (or an Excel workbook); unpack it, or save its table as CSV",
+    b"ARROW1": "an Arrow (Feather) file; save its table as Parquet",
+    b"version https://git-lfs": "a pointer of git-lfs, not the file itself; fetch it with: git lfs pull",
+}
+
+
+def foreign(source: Source) -> str | None:
+    """Why a file cannot be a log, whatever the user calls it: how it begins; None for all others."""
+    with source.path.open("rb") as file:
+        start = file.read(1024)
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a web page, not a log; download the file itself (its raw form)"
+    return next((why for magic, why in _OTHERS.items() if start.startswith(magic)), None)
+
 
 def reason(source: Source) -> str | None:
     """Why a known file is declined, in one line; None for a file that is not known as such."""

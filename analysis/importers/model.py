@@ -13,8 +13,8 @@ from analysis.importers.source import Problem
 _INT16, _INT32 = 2**15 - 1, 2**31 - 1
 #: Totals above this are no counts: a double no longer holds them.
 MOST = 2**53
-#: Requests at a time, as the run format holds them.
-MOST_AT_ONCE = _INT16
+#: Requests at a time, and the last sample, as the run format holds them.
+MOST_AT_ONCE = MOST_SAMPLES = _INT16
 
 
 class RowError(Exception):

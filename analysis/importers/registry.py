@@ -73,6 +73,8 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
     """
     options = options or Options()
     source = Source.open(path)
+    if why := declined.foreign(source):
+        raise DataError(f"{path}: {why}")
     if options.format != "auto":
         key, source = options.format, replace(source, whole=True)
     else:

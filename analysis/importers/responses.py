@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from analysis.counting import Counting
 from analysis.importers.conventions import CONVENTIONS, WHOLE, fit
 from analysis.importers.model import (
+    MOST,
     Found,
     Imported,
     Response,
@@ -133,7 +134,7 @@ def place_of(row: Row) -> dict[str, Any]:
         # ids of benchmark files start anew in each data set
         "prompt_id": prompt_id if dataset is None else f"{dataset}/{prompt_id}",
         "turn": integer(value.get("turn") or 0, "turn", most=2**15 - 1),
-        "sample": integer(first(value, SAMPLES) or 0, "sample", most=2**15 - 1),
+        "sample": integer(first(value, SAMPLES) or 0, "sample", most=MOST),
         "dataset": dataset,
     }
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.importers.model import Response, RowError, identifier, integer, optional_integer
+from analysis.importers.model import MOST, Response, RowError, identifier, integer, optional_integer
 from analysis.importers.source import Problem, Row
 
 Key = tuple[str, int, int]
@@ -75,7 +75,8 @@ def key_of(row: Row) -> Key:
     value = row.value
     dataset = dataset_of(value)
     prompt_id = identifier(value.get("prompt_id"), "prompt_id")
-    turn, sample = (integer(value.get(name) or 0, name, most=_SMALL) for name in ("turn", "sample"))
+    turn = integer(value.get("turn") or 0, "turn", most=_SMALL)
+    sample = integer(value.get("sample") or 0, "sample", most=MOST)  # perhaps a seed
     # ids of benchmark files start anew in each data set
     return (prompt_id if dataset is None else f"{dataset}/{prompt_id}"), turn, sample
 
@@ -289,12 +290,12 @@ def _keys(steps: Steps) -> tuple[list[Key], NDArray[np.int64], NDArray[np.bool_]
     return list(found), number_of[numbers], good[numbers]
 
 
-def batches_of(rows: Iterable[Row], size: int = 10_000) -> Iterable[Steps]:
+def batches_of(rows: Iterable[Row]) -> Iterable[Steps]:
     """Rows as columns, some at a time."""
     waiting: list[Row] = []
     for row in rows:
         waiting.append(row)
-        if len(waiting) == size:
+        if len(waiting) == 10_000:
             yield of_rows(waiting)
             waiting = []
     if waiting:

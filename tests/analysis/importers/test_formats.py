@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +269,23 @@ def test_summaries_are_declined_in_one_line(tmp_path: Path, document: dict[str, 
     with pytest.raises(DataError, match=why) as error:
         runs(logs.write(tmp_path, "x.json", json.dumps(document, indent=1)))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (bz2.compress(b"prompt_id"), "packed with bzip2"),
+        (lzma.compress(b"prompt_id"), "packed with xz"),
+        (b"PK\x03\x04" + b"\x00" * 40, "a zip archive"),
+        (b"ARROW1\x00\x00" + b"\x00" * 40, "an Arrow"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n", "a pointer of git-lfs"),
+        (b"\n<!DOCTYPE html>\n<html><body>prompt_id,accepted\n</body></html>\n", "a web page"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"format": "plain"}, {"mapping": {"prompt_id": "id"}}])
+def test_what_is_no_log_by_its_first_bytes(tmp_path: Path, data: bytes, why: str, options: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=why):
+        runs(logs.write(tmp_path, "x.jsonl", data), **options)
 
 
 def test_columns_of_a_plain_table_are_mapped(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from analysis.errors import DataError
 from analysis.importers import columns
+from analysis.importers.collect import collect
 from analysis.importers.model import Found, Response
 from analysis.importers.registry import Options, read_file
 from analysis.importers.summary import lengths
+from analysis.importers.write import write_run
 from tests.analysis.importers import logs
 
 
@@ -239,6 +241,26 @@ def test_numbers_are_texts_and_names_of_data_sets(tmp_path: Path) -> None:
     for found in (read(tmp_path, "t.jsonl", json.dumps(row)), read(tmp_path, "t.csv", in_csv)):
         (response,) = responses(found)
         assert (response.text, response.dataset, response.prompt_id) == ("42", "5", "5/0")
+
+
+@pytest.mark.parametrize("kind", ["steps", "lists", "totals"])
+def test_samples_may_be_called_by_large_seeds(tmp_path: Path, kind: str) -> None:
+    """Numbered in order of size, over all files of a run."""
+    counts = {
+        "steps": {"accepted": 3, "step": 0},
+        "lists": {"acceptance_lengths": [4], "output_tokens": 5},
+        "totals": {"steps": 1, "tokens": 4},
+    }
+    seeds = [[2**40, 7], [20_240_901]]
+    paths = [
+        logs.write(tmp_path, f"{i}.jsonl", logs.lines([{"prompt_id": "a", "sample": s, **counts[kind]} for s in some]))
+        for i, some in enumerate(seeds)
+    ]
+    found = collect(paths)
+    (run,) = found.runs
+    assert not found.problems and [r.sample for r in run.responses] == [2, 0, 1]
+    assert any("numbered in the order of their seeds" in note for note in run.notes)
+    write_run(tmp_path / "run", run, name="run")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
