@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     parser = Parser(prog="python -m analysis.importers", description="Make a run of log files of other tools.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--out", type=out_folder, required=True, metavar="RUN", help="run folder to write, e.g. runs/NAME")
+    parser.add_argument(
+        "--out", type=out_folder, required=True, metavar="RUN", help="run folder to write, e.g. runs/NAME"
+    )
     parser.add_argument("--format", default="auto", choices=["auto", *(f.key for f in FORMATS)])
     parser.add_argument("--questions", type=Path, metavar="FILE", help="rows of question_id, turns, category")
     parser.add_argument("--before", type=Path, metavar="FILE", help="Prometheus counters before the measurement")
