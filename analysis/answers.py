@@ -41,11 +41,6 @@ def facts(e: Estimate) -> str:
     return f"a difference of {signed(e.estimate)} (95% interval {interval(e.lo, e.hi)}; {p}; {pairs}{inside})"
 
 
-def dataset_sentence(name: str, e: Estimate) -> str:
-    """One data set's conclusion, short: ``gsm: B better, +0.15 (+0.07 to +0.22)``."""
-    return f"{one_line(name)}: {e.verdict}, {signed(e.estimate)} ({interval(e.lo, e.hi)})"
-
-
 def answers(c: Comparison) -> list[tuple[str, str]]:
     """The questions that this comparison can be asked, with their answers."""
     found = [

@@ -115,10 +115,10 @@ def has_times_alone(run: Run) -> bool:
     return not pc.any(pc.greater(run.read("prompts", ["steps"])["steps"], 0)).as_py()
 
 
-def speed_alone(a: Run, b: Run, protocol: str = "generate") -> tuple[SpeedUp, ...]:
+def speed_alone(a: Run, b: Run) -> tuple[SpeedUp, ...]:
     """B's speed over A's in each convention, for logs that hold times alone; empty without common timed prompts."""
-    timed = [frame for run in (a, b) if (frame := _speeds(run, protocol, "draft")) is not None]
-    common = _common(timed, _prompts(a, protocol)) if len(timed) == 2 else None
+    timed = [frame for run in (a, b) if (frame := _speeds(run, "generate", "draft")) is not None]
+    common = _common(timed, _prompts(a, "generate")) if len(timed) == 2 else None
     if common is None:
         return ()
     (first, second), clusters = common

@@ -21,7 +21,7 @@ _ALIASES = {
 }
 
 
-def plain(name: str) -> str:
+def spelling(name: str) -> str:
     """A name in lower-case letters and digits, an alias as what it stands for: equal for two spellings of one."""
     letters = re.sub("[^a-z0-9]", "", name.lower())
     return _ALIASES.get(letters, letters)
@@ -29,5 +29,5 @@ def plain(name: str) -> str:
 
 def benchmark_of(dataset: str) -> str | None:
     """Which of the six a data set is, by its name, with or without an organisation before it (``openai/gsm8k``)."""
-    known = {plain(name): name for name in SIX}
-    return known.get(plain(dataset)) or known.get(plain(dataset.rsplit("/", 1)[-1]))
+    known = {spelling(name): name for name in SIX}
+    return known.get(spelling(dataset)) or known.get(spelling(dataset.rsplit("/", 1)[-1]))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.benchmark_names import SIX, benchmark_of, plain
+from analysis.benchmark_names import SIX, benchmark_of, spelling
 from analysis.cluster import partition
 from analysis.estimate import own_mean, values_of
 from analysis.load import Evaluated
@@ -176,7 +176,7 @@ def _average(values: Iterable[tuple[float | None, float | None]]) -> Average:
 def _published(present: list[str], temperature: float, target: Target | None) -> tuple[Published, ...]:
     table = read_published()
     of_temperature = table[table["temperature"] == (1 if temperature > 0 else 0)]
-    ours = plain(target.id.rsplit("/", 1)[-1]) if target else None
+    ours = spelling(target.id.rsplit("/", 1)[-1]) if target else None
     found = []
     for (method, name), rows in of_temperature.groupby(["method", "target"], sort=False):
         own = rows[rows["dataset"] == AVERAGE].iloc[0]
@@ -187,7 +187,7 @@ def _published(present: list[str], temperature: float, target: Target | None) ->
             Published(
                 method=method,
                 target=name,
-                same_target=None if ours is None else plain(name) == ours,
+                same_target=None if ours is None else spelling(name) == ours,
                 temperature=float(own["temperature"]),
                 hardware=_text(own["hardware"]),
                 settings=None if each.empty else _text(first["settings"]),

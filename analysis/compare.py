@@ -45,7 +45,9 @@ def _parser() -> Parser:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
     parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
     parser.add_argument("--baseline", metavar="RUN", help="plain decoding of the same prompts, for speed-ups over it")
-    parser.add_argument("--out", type=out_folder, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)")
+    parser.add_argument(
+        "--out", type=out_folder, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)"
+    )
     parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
     parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")
     parser.add_argument("--margin", type=finite, metavar="TOKENS", help="a difference within it counts as none")

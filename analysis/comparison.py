@@ -109,7 +109,7 @@ class Comparison:
         return pd.DataFrame(rows, columns=[*names, "margin", "p_equivalence"])
 
     def to_markdown(self) -> str:
-        """The report, with figures by name (``figures/<name>.png``), as :func:`analysis.report.write_report` has it."""
+        """The report of :func:`analysis.writing.write_report`, with figures by name (``figures/<name>.png``)."""
         from analysis import render
 
         return render.report(self, self.figures())

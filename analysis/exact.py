@@ -105,11 +105,6 @@ def bootstrap_mean(differences: Any) -> BootstrapMean:
     return BootstrapMean(n, first + n * lowest, cdf / cdf[-1])
 
 
-def bootstrap_interval(differences: Any, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean: :meth:`BootstrapMean.interval`."""
-    return bootstrap_mean(differences).interval(level)
-
-
 def sign_flip_p(differences: Any) -> float:
     """Two-sided p of the sign-flip test that the differences are symmetric about 0: P(|sum| >= |observed sum|).
 

@@ -179,6 +179,6 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any], under: str = "") ->
     return found
 
 
-def _brief(value: Any, at_most: int = 60) -> str:
+def _brief(value: Any) -> str:
     text = one_line(value)
-    return text if len(text) <= at_most else text[: at_most - 1] + "…"
+    return text if len(text) <= 60 else text[:59] + "…"

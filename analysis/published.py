@@ -11,7 +11,7 @@ from importlib import resources
 
 import pandas as pd
 
-from analysis.benchmark_names import plain
+from analysis.benchmark_names import spelling
 from analysis.estimate import Estimate
 from analysis.manifest import Target
 from analysis.wording import TAU_POOLED, Caution, caution
@@ -33,11 +33,11 @@ def published_for(target: Target | None, temperature: float, datasets: Mapping[s
     """Published rows of this target at this temperature for these data sets: the table's columns, ``dataset`` as the
     run spells it, and the authors' averages last. Empty if no row is about this target and one of these data sets."""
     table = read_published()
-    name = plain(target.id.rsplit("/", 1)[-1]) if target else ""
-    rows = table[(table["target"].map(plain) == name) & (table["temperature"] == temperature)]
-    ours = {plain(name): name for name in datasets}
+    name = spelling(target.id.rsplit("/", 1)[-1]) if target else ""
+    rows = table[(table["target"].map(spelling) == name) & (table["temperature"] == temperature)]
+    ours = {spelling(name): name for name in datasets}
     average = rows["dataset"] == AVERAGE
-    matched = rows[~average].assign(dataset=rows["dataset"].map(lambda name: ours.get(plain(name))))
+    matched = rows[~average].assign(dataset=rows["dataset"].map(lambda name: ours.get(spelling(name))))
     matched = matched.dropna(subset=["dataset"]).sort_values(["dataset", "method"])
     return pd.concat([matched, rows[average]], ignore_index=True) if len(matched) else matched
 

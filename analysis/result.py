@@ -78,7 +78,7 @@ def seeds_json(study: SeedComparison, *, title: str | None = None, question: str
 
 def _dump(result: Mapping[str, Any], title: str | None, question: str | None) -> str:
     whole = {"result_version": RESULT_VERSION, "title": title, "question": question, **result}
-    return json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(as_json(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _arm(arm: ArmSummary) -> dict[str, Any]:
@@ -90,18 +90,18 @@ def _arm(arm: ArmSummary) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Dataclasses, frames, mappings, sequences and numbers as plain JSON values; an estimand as its key."""
     if isinstance(value, Estimand):
         return value.key
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, pd.DataFrame):
-        return [plain(row) for row in value.to_dict("records")]
+        return [as_json(row) for row in value.to_dict("records")]
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [as_json(item) for item in value]
     if value is None or value is pd.NA:
         return None
     if isinstance(value, float):

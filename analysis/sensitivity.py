@@ -25,9 +25,7 @@ def detectable(se: float | None, df: float, *, alpha: float = ALPHA, power: floa
     return _noncentrality(df, alpha, power) * se
 
 
-def clusters_needed(
-    effect: float, se: float, clusters: int, *, alpha: float = ALPHA, power: float = POWER, fewest: int = 2
-) -> int | None:
+def clusters_needed(effect: float, se: float, clusters: int, *, power: float = POWER, fewest: int = 2) -> int | None:
     """Clusters of the present kind and size that find ``effect`` with probability ``power``; None beyond MOST.
 
     The standard error, ``se`` at ``clusters``, shrinks with the root of their number. ``fewest``: what the test needs
@@ -35,7 +33,7 @@ def clusters_needed(
     """
 
     def found(count: int) -> bool:
-        reached = detectable(se * math.sqrt(clusters / count), count - 1, alpha=alpha, power=power)
+        reached = detectable(se * math.sqrt(clusters / count), count - 1, power=power)
         return reached is not None and reached <= abs(effect)
 
     if found(fewest):

@@ -76,9 +76,9 @@ def write_run(
     writer.finish()
 
 
-def repetition(items: Sequence[Any], n: int = 4) -> float:
-    """Share of repeated n-grams, 1 - distinct / all: 0 where none repeats, near 1 in a loop."""
-    grams = [tuple(items[i : i + n]) for i in range(len(items) - n + 1)]
+def repetition(items: Sequence[Any]) -> float:
+    """Share of repeated 4-grams, 1 - distinct / all: 0 where none repeats, near 1 in a loop."""
+    grams = [tuple(items[i : i + 4]) for i in range(len(items) - 3)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 

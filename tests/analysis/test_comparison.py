@@ -17,7 +17,7 @@ import analysis
 from analysis.answers import headline
 from analysis.comparison import compare_runs
 from analysis.errors import DataError, UsageError
-from analysis.exact import bootstrap_interval, sign_flip_p
+from analysis.exact import bootstrap_mean, sign_flip_p
 from analysis.runlog import Run
 from analysis.wording import TAU_POOLED, Verdict
 from tests.analysis.runs import prompts_of, simulated, study, two_runs, write_run
@@ -54,7 +54,7 @@ def test_a_data_set_of_clusters_of_one_is_exact(comparison):
     rows = frame[frame["dataset"] == "humaneval"]
     d = (rows["tokens_b"] - rows["tokens_a"]).to_numpy()
     estimate = comparison.by_dataset["humaneval"]
-    assert (estimate.lo, estimate.hi) == bootstrap_interval(d)
+    assert (estimate.lo, estimate.hi) == bootstrap_mean(d).interval()
     assert estimate.p == sign_flip_p(d)
 
 

@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.cluster import cluster_t, partition
 from analysis.estimate import conclude, of_pairs, of_questions
-from analysis.exact import bootstrap_interval, cluster_flip_interval, cluster_flip_p, sign_flip_p
+from analysis.exact import bootstrap_mean, cluster_flip_interval, cluster_flip_p, sign_flip_p
 from analysis.families import adjust, holm
 from analysis.wording import ACCEPTED_LENGTH, TAU_MEAN, TAU_POOLED, Verdict
 
@@ -44,7 +44,7 @@ def test_integers_with_clusters_of_one_get_the_exact_methods():
     d = np.random.default_rng(0).integers(-3, 5, 200)
     result = estimate(d)
     assert (result.method, result.n_pairs, result.n_clusters) == ("exact", 200, 200)
-    assert (result.lo, result.hi) == bootstrap_interval(d)
+    assert (result.lo, result.hi) == bootstrap_mean(d).interval()
     assert result.p == result.p_adjusted == sign_flip_p(d)
     assert result.mean_b - result.mean_a == pytest.approx(result.estimate) == pytest.approx(d.mean())
     assert result.n_zero == (d == 0).sum()

@@ -16,11 +16,16 @@ from analysis.cluster import cluster_t, partition
 from analysis.exact import (
     SMALLEST_P,
     as_integers,
-    bootstrap_interval,
+    bootstrap_mean,
     cluster_flip_interval,
     cluster_flip_p,
     sign_flip_p,
 )
+
+
+def bootstrap_interval(differences, level=0.95):
+    return bootstrap_mean(differences).interval(level)
+
 
 GOLDEN = [
     # differences, sign-flip p, bootstrap 95% bounds
