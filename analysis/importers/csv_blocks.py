@@ -23,6 +23,7 @@ from analysis.importers.step_table import Column, Steps
 
 _NEWLINE, _RETURN, _QUOTE, _SPACE = b'\n\r" '
 _MARK = 0xEF  # the first byte of a byte-order mark
+_OPEN = "a quoted cell is not closed: half a line, or damaged"
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,24 @@ class Header:
 
 def row_of(number: int, line: str, delimiter: str, problems: list[Problem]) -> list[str] | None:
     """The cells of a line; None, with a problem, for one that is damaged."""
+    cells, is_open = _line(number, line, delimiter, problems)
+    if is_open:
+        problems.append(Problem(number, _OPEN))
+    return None if is_open else cells
+
+
+def _line(number: int, line: str, delimiter: str, problems: list[Problem]) -> tuple[list[str] | None, bool]:
+    """(the cells of a line, whether a quoted cell is open at its end); (None, False), with a problem, for a damaged
+    one."""
     if "\x00" in line:
         problems.append(Problem(number, "NUL bytes: the writer was stopped here"))
-        return None
+        return None, False
     try:
         cells, _, is_open = _read(iter([line]), delimiter, strict=False)
     except csv.Error as error:
         problems.append(Problem(number, f"not CSV ({error})"))
-        return None
-    if is_open:
-        problems.append(Problem(number, "a quoted cell is not closed: half a line, or damaged"))
-        return None
-    return cells
+        return None, False
+    return cells, is_open
 
 
 def rows(
@@ -127,7 +134,7 @@ def _records(
     the ``last`` may end within a quoted cell: what begins there is left for the next.
 
     Where a quote was damaged a cell would take in rows up to the next quote. So a record of several lines must be
-    strict CSV, and have the header's number of cells; else its first line is judged alone, and the next begins anew.
+    strict CSV, and have the header's number of cells; else its first line is damaged, and the next begins anew.
     The csv module bounds a cell (131,072 characters), and so what is looked at in vain.
     """
     found: dict[int, list[str]] = {}
@@ -135,7 +142,9 @@ def _records(
     for place in map(int, np.flatnonzero(odd[skipped:]) + skipped):
         if place < free or not (text := text_of(block[starts[place] : ends[place]])):
             continue
-        if '"' in text and "\x00" not in text:
+        number = int(lines[place])
+        cells, is_open = _line(number, text, header.delimiter, problems)
+        if is_open:
             following = (
                 block[start : end + 1].decode(errors="replace").removeprefix("\ufeff")
                 for start, end in zip(starts[place:], ends[place:], strict=True)
@@ -143,21 +152,19 @@ def _records(
             try:
                 cells, taken, is_open = _read(following, header.delimiter, strict=True)
             except csv.Error:
-                cells, taken, is_open = [], 0, False
+                cells, taken, is_open = [], 1, False
             if is_open and not last:
                 return place, found
-            if taken > 1 and len(cells) == len(header.names) and "\x00" not in "".join(cells):
-                free = place + taken
-                odd[place:free] = True
-                found[place] = cells
+            if len(cells) != len(header.names) or "\x00" in "".join(cells):
+                problems.append(Problem(number, _OPEN))
                 continue
-        number = int(lines[place])
-        if (row := row_of(number, text, header.delimiter, problems)) is not None:
-            if len(row) == len(header.names):
-                found[place] = row
-            else:
-                reason = f"{len(row)} cells under {len(header.names)} columns: half a line"
-                problems.append(Problem(number, reason))
+            free = place + taken
+            odd[place:free] = True
+        if cells is not None and len(cells) != len(header.names):
+            reason = f"{len(cells)} cells under {len(header.names)} columns: half a line"
+            problems.append(Problem(number, reason))
+        elif cells is not None:
+            found[place] = cells
     return ends.size, found
 
 
