@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.addresses import MANIFEST, located
-from analysis.errors import DataError, UsageError
+from analysis.errors import DataError, DraftlabError, UsageError
 from analysis.importers.collect import Collected, collect
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options
@@ -27,26 +27,42 @@ def open_references(
     ``FILE#CONDITION`` picks one run of a file with several. Files that lack data sets take them from the others of
     these references, by prompt id. Raises UsageError for a condition that is not there, or several without a choice.
     """
-    found: list[tuple[str, Imported, Collected] | Run] = []
-    for reference in (_fetched(reference, folder) for reference in references):
+    found: list[tuple[str, str, Imported, Collected] | Run] = []
+    for given in references:
+        reference = _fetched(given, folder)
         path, condition = _file(reference)
         if path is None:
+            _require_manifest(reference)
             found.append(Run.open(reference, allow_incomplete=allow_incomplete))
-        else:
+            continue
+        try:
             collected = collect([path], Options(), strict=strict)
-            found.append((reference, _pick(reference, collected.runs, condition), collected))
-    categories = _categories([item[1] for item in found if not isinstance(item, Run)])
+            found.append((given, reference, _pick(given, collected.runs, condition), collected))
+        except DraftlabError as error:  # of a file that was fetched, the user knows the address
+            told = str(error)
+            raise type(error)(told if given == reference else told.replace(str(path), given)) from error
+    categories = _categories([item[2] for item in found if not isinstance(item, Run)])
     runs: list[Run] = []
     for number, item in enumerate(found):
         if isinstance(item, Run):
             runs.append(item)
             continue
-        reference, imported, collected = item
+        given, reference, imported, collected = item
         name = _name(reference, imported)
         target = folder / str(number) / name
         write_run(target, _with_categories(imported, categories), name=name, caveats=collected.caveats())
-        runs.append(Run.open(target))
+        runs.append(replace(Run.open(target), address=given))  # what is wrong with it is told of the file
     return runs
+
+
+def _require_manifest(reference: str) -> None:
+    """Raises UsageError for a folder of logs, which would be told to lack its manifest."""
+    folder = Path(reference)
+    if folder.is_dir() and not (folder / MANIFEST).exists() and any(path.is_file() for path in folder.iterdir()):
+        raise UsageError(
+            f"{reference}: no {MANIFEST}, so no run; if its files are logs, those of one arm make a run: "
+            f"python -m analysis.importers {reference}/* --out runs/NAME"
+        )
 
 
 def _fetched(reference: str, folder: Path) -> str:
@@ -74,8 +90,9 @@ def _fetched(reference: str, folder: Path) -> str:
 
 def _file(reference: str) -> tuple[Path | None, str | None]:
     """(the file, the condition asked for); (None, None) for what is no file."""
-    if Path(reference).is_file():
-        return Path(reference), None
+    path = Path(reference)
+    if reference == "-" or (path.exists() and not path.is_dir()):
+        return path, None
     name, _, condition = reference.rpartition(_SELECT)
     return (Path(name), condition) if name and Path(name).is_file() else (None, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from analysis.importers import (
     tables,
     vllm,
 )
+from analysis.importers.columns import Table
 from analysis.importers.model import Found, RowError
-from analysis.importers.source import Source
+from analysis.importers.source import Source, several_values
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,27 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
             return best, looked_at
     if why := declined.reason_of_text(replace(source, whole=True)):
         raise DataError(f"{source.path}: {why}")
-    known = ", ".join(f.key for f in FORMATS)
-    what = "looks like JSON, but is damaged or cut off" if _json_like(source) else "no log that is known"
-    raise DataError(f"{source.path}: {what} (known: {known}); --format names one, --map FIELD=COLUMN maps columns")
+    raise DataError(f"{source.path}: {_unknown(source)}")
 
 
-def _json_like(source: Source) -> bool:
-    return source.head.lstrip().startswith(("{", "[")) and source.document is None and not source.sample
+def _unknown(source: Source) -> str:
+    """What is wrong with a file that no format knows, and what would mend it."""
+    if several_values(source.head) and not source.sample:
+        return "several JSON values one after the other, each over several lines; write each on a line of its own"
+    # a log line may begin with a date in brackets
+    if re.match(r"\s*(\{|\[\s*([\[{\"]|$))", source.head) and source.document is None and not source.sample:
+        return "looks like JSON, but is damaged or cut off"
+    names = list(Table.open(source, {}).names)
+    seen = f"; it has {', '.join(str(name)[:40] for name in names[:15])}" if len(names) > 1 else ""
+    missing = [] if "prompt_id" in names else ["prompt_id"]
+    if "steps" in names:
+        missing.append("tokens or output_tokens")
+    elif not {"accepted", "emitted", "acceptance_lengths"} & set(names):
+        missing.append("accepted or emitted (a row per step) or steps with tokens (a row per response)")
+    return (
+        f"no log that is known{seen}; of a plain table are missing: {', '.join(missing)} (--map FIELD=COLUMN names its "
+        f"columns; --format names a format: {', '.join(f.key for f in FORMATS)})"
+    )
 
 
 def _read(key: str, source: Source, options: Options) -> Found:

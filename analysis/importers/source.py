@@ -7,6 +7,7 @@ What cannot be read of a JSON-lines file is a :class:`Problem` with its line, an
 from __future__ import annotations
 
 import json
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -61,12 +62,18 @@ class Source:
         """Raises UsageError if there is no such file, DataError if it is empty."""
         source = cls(Path(path))
         if source.path.is_dir():
-            raise UsageError(f"{path}: a folder, not a log file")
+            raise UsageError(f"{path}: a folder, not a log file; give the files in it, those of one arm together")
+        if str(path) == "-":
+            raise UsageError("standard input: a log is read more than once; write it to a file and give that")
         try:
-            size = source.path.stat().st_size
+            status = source.path.stat()
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror or 'cannot be read'}") from error
-        if not size:
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(
+                f"{path}: a pipe or device; a log is read more than once; write it to a file and give that"
+            )
+        if not status.st_size:
             raise DataError(f"{path}: the file is empty")
         return source
 
@@ -264,6 +271,16 @@ def parse(text: str) -> Any:
         return _encodable(value) if "\\ud" in text or "\\uD" in text else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def several_values(text: str) -> bool:
+    """Whether a text begins with two JSON objects or arrays, of which one begins where the other ends."""
+    text = text.lstrip()
+    try:
+        _, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return text.startswith(("{", "[")) and text[end:].lstrip().startswith(("{", "["))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
