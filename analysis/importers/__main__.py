@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.addresses import MANIFEST
 from analysis.errors import Parser, UsageError, out_folder, run_command
 from analysis.importers.collect import collect
 from analysis.importers.plain import FIELDS, parse_mapping
-from analysis.importers.questions import read_questions
+from analysis.importers.questions import read_questions, with_questions
 from analysis.importers.registry import FORMATS, Options
 from analysis.importers.summary import describe
 from analysis.importers.write import write_run
@@ -53,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             there = "holds a run" if (folder / MANIFEST).exists() else "is not empty"
             raise UsageError(f"{folder} {there}; choose another --out, or remove it")
+    runs = [with_questions(run, questions, args.questions) for run in collected.runs] if questions else collected.runs
     print(f"format: {collected.runs[0].format}")
-    for run, folder in zip(collected.runs, folders, strict=True):
-        label = args.label if args.label and len(collected.runs) == 1 else run.label
-        labelled = run if label == run.label else type(run)(**{**vars(run), "label": label})
+    for run, folder in zip(runs, folders, strict=True):
+        labelled = replace(run, label=args.label) if args.label and len(runs) == 1 else run
         for line in describe(labelled):
             print(one_line(line) if not line.startswith("  ") else f"  {one_line(line)}")
         try:
-            write_run(folder, labelled, name=folder.name, caveats=collected.caveats(), questions=questions)
+            write_run(folder, labelled, name=folder.name, caveats=collected.caveats())
         except OSError as error:
             raise UsageError(f"cannot write {folder}: {error.strerror}; choose another --out") from error
         print(f"written: {folder}")

@@ -40,6 +40,7 @@ DATASETS = ("dataset", "benchmark", "subset", "task")
 SAMPLES = ("sample", "repetition", "seed")
 TEXTS = ("output_text", "response", "output", "text")
 PLACE = "row "
+DATASETS_UNKNOWN = "data sets"
 BY_PLACE = "rows have no id: a prompt is known by its place in the file, and pairs join by it"
 IDS_OUT = ("output_ids", "output_token_ids", "token_ids")
 
@@ -100,7 +101,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
     if responses and all(first(row.value, IDS) is None for row, _, _ in raw):
         notes.append(BY_PLACE)
     if responses and all(r.dataset is None for r in responses):
-        unknown.append("data sets")
+        unknown.append(DATASETS_UNKNOWN)
     run = Imported(
         format=name,
         label=source.stem,

@@ -31,7 +31,7 @@ from analysis.importers.model import (
     optional_total,
     real,
 )
-from analysis.importers.responses import BY_PLACE, PLACE, place_of
+from analysis.importers.responses import BY_PLACE, DATASETS_UNKNOWN, PLACE, place_of
 from analysis.importers.served import load_of, requests_of
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.totals import rounding
@@ -97,7 +97,7 @@ def read(source: Source) -> Found:
     if expected != PLAIN:
         unknown.append("lengths of single steps" if responses else "rows per prompt")
     if responses and all(response.dataset is None for response in responses):
-        unknown.append("data sets")
+        unknown.append(DATASETS_UNKNOWN)
     run = Imported(
         format=expected,
         label=source.stem,

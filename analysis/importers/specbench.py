@@ -39,6 +39,7 @@ NAME = "Spec-Bench / EAGLE answers"
 MT_BENCH = frozenset(["writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"])
 PLACE = "row "
 BY_PLACE = "rows have no question_id: a question is known by its place among its model's rows, and pairs join by it"
+CATEGORIES = "category of the questions (--questions FILE gives it)"
 FAILED = "ERROR"  # what the tools write for a turn that raised
 
 
@@ -98,7 +99,7 @@ def _run(source: Source, model: str, rows: list[Row], problems: list[Problem]) -
         notes.append(f"{len(responses) - len(stated)} of {len(responses)} turns have a number of steps, but no lengths")
     unknown = ["target", "block size", "drafted tokens per step", "prompt length", "time of prefill alone"]
     if any(r.dataset is None for r in responses):
-        unknown.append("category of the questions (--questions FILE gives it)")
+        unknown.append(CATEGORIES)
     return Imported(
         format=NAME,
         label=model or source.stem,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.importers.model import Aggregate, Imported, Response
-from analysis.importers.questions import Questions, cluster_of
+from analysis.importers.questions import cluster_of
 from analysis.manifest import Evaluation, Manifest, Target, settings_hash
 from analysis.run_writer import RunWriter
 from analysis.schema import TABLES
@@ -25,9 +25,7 @@ NO_DATASET = "all"
 _AT_A_TIME = 10_000
 
 
-def write_run(
-    folder: Path | str, run: Imported, *, name: str, caveats: Sequence[str] = (), questions: Questions | None = None
-) -> None:
+def write_run(folder: Path | str, run: Imported, *, name: str, caveats: Sequence[str] = ()) -> None:
     """Write ``run`` as a complete run folder.
 
     Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows, and
@@ -37,7 +35,7 @@ def write_run(
     if run.temperature is not None:
         settings["temperature"] = run.temperature
     eval_id = settings_hash(settings)[:12]
-    keyed = [(_key(eval_id, run, response, questions), response) for response in run.responses]
+    keyed = [(_key(eval_id, run, response), response) for response in run.responses]
     prompts = sorted({(key["prompt_id"], key["dataset"]) for key, _ in keyed})
     manifest = Manifest(
         name=name,
@@ -66,7 +64,7 @@ def write_run(
                 writer.append("acceptance", _steps(keyed[start : start + _AT_A_TIME]))
         for start in range(0, len(keyed), _AT_A_TIME):
             some = keyed[start : start + _AT_A_TIME]
-            writer.append("prompts", [_prompt(key, response, questions, run) for key, response in some])
+            writer.append("prompts", [_prompt(key, response, run) for key, response in some])
         if timed := [_timing(key, r, run) for key, r in keyed if r.seconds is not None]:
             writer.append("timings", timed)
     if run.aggregates:
@@ -87,8 +85,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", text)
 
 
-def _key(eval_id: str, run: Imported, response: Response, questions: Questions | None) -> dict[str, Any]:
-    known = questions.get(response.prompt_id) if questions else None
+def _key(eval_id: str, run: Imported, response: Response) -> dict[str, Any]:
     return {
         "eval_id": eval_id,
         "protocol": PROTOCOL,
@@ -96,7 +93,7 @@ def _key(eval_id: str, run: Imported, response: Response, questions: Questions |
         "turn": response.turn,
         "sample": response.sample,
         "temperature": run.temperature,
-        "dataset": response.dataset or (known.dataset if known else None) or NO_DATASET,
+        "dataset": response.dataset or NO_DATASET,
     }
 
 
@@ -127,17 +124,15 @@ def _steps(keyed: Sequence[tuple[dict[str, Any], Response]]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=TABLES["acceptance"])
 
 
-def _prompt(key: dict[str, Any], response: Response, questions: Questions | None, run: Imported) -> dict[str, Any]:
-    known = questions.get(response.prompt_id) if questions else None
-    question = response.question or (known.text if known else None)
+def _prompt(key: dict[str, Any], response: Response, run: Imported) -> dict[str, Any]:
     hashed, ids, repeated = _output(response)
     output = response.output_tokens
     if response.tokens is not None and (output is None or response.emitted is None):
         output = response.tokens + run.counting.outside  # from which readers without steps count the tokens in steps
     return {
         **key,
-        "cluster_id": cluster_of(question) if question else response.prompt_id,
-        "category": response.category or (known.category if known else None),
+        "cluster_id": cluster_of(response.question) if response.question else response.prompt_id,
+        "category": response.category,
         "prompt_tokens": response.prompt_tokens,
         "output_tokens": output,
         "steps": response.steps,

@@ -50,16 +50,31 @@ def test_no_text_is_written(tmp_path: Path) -> None:
     assert run.read("prompts", ["output_hash"])["output_hash"].null_count == 0
 
 
-def test_questions_give_categories_and_clusters(tmp_path: Path) -> None:
+def test_questions_give_categories_and_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions = [
         {"question_id": 1, "category": "coding", "turns": ["Write  a loop.", "Again."]},
         {"question_id": 2, "category": "qa", "turns": ["write a LOOP.", "again."]},
     ]
     file = logs.write(tmp_path, "q.jsonl", logs.lines(questions))
     run = imported(tmp_path, "eagle.jsonl", "--questions", str(file))
+    told = capsys.readouterr().out
+    assert "data sets: mt_bench 1, qa 1" in told and "questions of all prompts" in told and "--questions" not in told
     found = rows(run, "prompts", "dataset", "category", "cluster_id")
     assert [row[:2] for row in found] == [("mt_bench", "coding"), ("qa", "qa")]
     assert found[0][2] == found[1][2] != "1"  # one question but for case and spaces: one cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("eagle.jsonl", "ids there: 81; in the log: 1, 2"), ("vllm.json", "the log has totals only")],
+)
+def test_questions_of_no_prompt_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    file = logs.write(tmp_path, "q.jsonl", logs.lines([{"question_id": 81, "turns": ["Write."]}]))
+    arguments = [str(logs.write(tmp_path, name)), "--out", str(tmp_path / "out"), "--questions", str(file)]
+    assert run_command(main, arguments) == 65 and not (tmp_path / "out").exists()
+    assert told in capsys.readouterr().err
 
 
 def test_each_condition_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
