@@ -102,17 +102,17 @@ class Table:
         try:
             for batch in pq.ParquetFile(self.source.path).iter_batches(rows, columns=list(fields)):
                 columns = {fields[name]: batch.column(name) for name in batch.schema.names}
-                yield first, pa.table({name: _plain_number(name, column) for name, column in columns.items()})
+                yield first, pa.table({name: _plain(name, column) for name, column in columns.items()})
                 first += len(batch)
         except (pa.ArrowException, OSError) as error:
             problems.append(Problem(first, f"damaged Parquet ({(str(error).splitlines() or [''])[0][:80]})"))
 
 
-def _plain_number(name: str, column: pa.Array) -> pa.Array:
-    """Decimals as floats, or as text where they are ids."""
-    if not pa.types.is_decimal(column.type):
-        return column
-    return column.cast(pa.string() if name in NAMES else pa.float64())
+def _plain(name: str, column: pa.Array) -> pa.Array:
+    """Decimals as floats, or as text where they are ids; bytes as the text that they are."""
+    if pa.types.is_decimal(column.type):
+        return column.cast(pa.string() if name in NAMES else pa.float64())
+    return column.view(pa.string()) if pa.types.is_binary(column.type) else column
 
 
 def _header(source: Source, wanted: set[str], problems: list[Problem]) -> Header | None:

@@ -214,6 +214,13 @@ def test_text_in_parquet_that_is_not_utf_8_is_a_problem_of_its_row(tmp_path: Pat
     assert [r.line for r in responses(found)] == [2]
 
 
+def test_bytes_in_parquet_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"prompt_id": [b"a", "é".encode(), b"\xff"], "step": [0] * 3, "accepted": [1] * 3}), path)
+    found = read_file(path)[1]
+    assert [r.prompt_id for r in responses(found)] == ["a", "é"] and [p.line for p in found.problems] == [3]
+
+
 def test_decimals_in_parquet_are_numbers_and_ids(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     ids = pa.array([Decimal(10**20), Decimal(2)], pa.decimal128(38, 0))
