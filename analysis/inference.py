@@ -27,6 +27,8 @@ LEVEL = 0.95
 ALPHA = 0.05
 #: Two-sided sign-flips of fewer than this many cannot reach p < 0.05: 2^(1 - 5) = 0.0625.
 FEWEST = 6
+#: With so many pairs, or fewer than so many that differ, exact methods are not to be trusted with skewed differences.
+FEW_PAIRS, FEW_THAT_DIFFER = 30, 10
 #: A margin is a fraction of at most this denominator, so that whole-number arithmetic decides whether it is reached.
 FINEST = 10**6
 
@@ -86,14 +88,15 @@ def _with_unseen(
 ) -> Inference:
     """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""
     sums, sizes = clusters.sums(d), clusters.sizes
-    sides = (sums, -sums)
     # equal values do not show how far values can differ
-    unseen = max(tail_above(side, sizes, reach, tested.margin) for side in sides) if reach else 1.0
+    above, below = (tail_above(side, sizes, reach, tested.margin) if reach else 1.0 for side in (sums, -sums))
+    unseen = max(above, below)
     told = found.cautions
     if tested.shown and not reach:
         told = (*told, caution("no-range"))
     elif tested.shown and unseen >= ALPHA:
-        wanted = max(units_wanted(side, sizes, reach, tested.margin, ALPHA) or MOST for side in sides)
+        nearer = sums if above >= below else -sums
+        wanted = units_wanted(nearer, sizes, reach, tested.margin, ALPHA) or MOST
         units = counted(clusters.count, "prompt" if clusters.singletons else "cluster")
         facts: dict[str, Any] = {"margin": tested.margin, "p": p_value(unseen), "reach": reach, "wanted": f"{wanted:,}"}
         told = (*told, caution("unseen-values", units=units, **facts))
@@ -127,12 +130,22 @@ def _infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, bound: Fra
 
 
 def _exact(d: NDArray[np.int64], bound: Fraction | None) -> Inference:
-    few = (caution("few-pairs", n=d.size, least=2.0 ** (1 - d.size)),) if d.size < FEWEST else ()
+    few = d.size < FEWEST
     mean = exact.bootstrap_mean(d)
     equivalence = None
     if bound is not None:
         equivalence = _equivalence(bound, mean.interval(1 - 2 * ALPHA), mean.at_most(-bound), mean.at_least(bound))
-    return Inference("exact", *mean.interval(LEVEL), exact.sign_flip_p(d), few, None if few else equivalence)
+    told = _few_pairs(d.size, int(np.count_nonzero(d)))
+    return Inference("exact", *mean.interval(LEVEL), exact.sign_flip_p(d), told, None if few else equivalence)
+
+
+def _few_pairs(n: int, differ: int) -> tuple[Caution, ...]:
+    """A percentile interval is too narrow where few pairs, or few that differ, hold what there is of a skew."""
+    if n < FEWEST:
+        return (caution("few-pairs", n=n, least=2.0 ** (1 - n)),)
+    if n <= FEW_PAIRS or differ < FEW_THAT_DIFFER:
+        return (caution("few-pairs-bootstrap", n=n, differ=differ),)
+    return ()
 
 
 def _cluster_flip(d: NDArray[np.int64], clusters: Partition, bound: Fraction | None) -> Inference:

@@ -133,6 +133,21 @@ def test_under_six_pairs_nothing_is_concluded(n):
     assert codes(result) == ["few-pairs", "interval-without-p"]
 
 
+@pytest.mark.parametrize(
+    ("d", "warned"),
+    [
+        ([1, -1] * 15, True),  # 30 pairs
+        ([1, -1] * 15 + [1], False),
+        ([1] * 9 + [0] * 500, True),  # 9 that differ
+        ([1] * 10 + [0] * 500, False),
+        ([1] * 5, False),  # nothing can be concluded anyway
+        ([0] * 12, False),
+    ],
+)
+def test_few_pairs_or_few_that_differ_are_told_to_be_too_easily_concluded_from(d, warned):
+    assert ("few-pairs-bootstrap" in codes(estimate(d))) == warned
+
+
 @pytest.mark.parametrize("clusters", [None, [0, 0, 1, 1, 2, 2, 3], [0] * 7])
 def test_all_equal(clusters):
     result = estimate([0] * 7, clusters)
@@ -143,7 +158,7 @@ def test_all_equal(clusters):
 def test_a_constant_difference():
     result = estimate([2] * 8)
     assert (result.lo, result.hi, result.p) == (2.0, 2.0, 2.0**-7)
-    assert (result.verdict, codes(result)) == (Verdict.B_BETTER, ["zero-variance"])
+    assert (result.verdict, codes(result)) == (Verdict.B_BETTER, ["few-pairs-bootstrap", "zero-variance"])
     assert estimate([-2] * 8).verdict is Verdict.A_BETTER
 
 
