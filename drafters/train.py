@@ -9,6 +9,7 @@ other settings are refused.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -236,8 +237,10 @@ def remember_prompts(checkpoints: Path, prompts: Sequence[Prompt]) -> None:
 
 
 def default_device() -> str:
-    """The GPU if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """The GPU if there is one; under torchrun each rank's own."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -272,3 +272,15 @@ def test_evaluating_without_weights_is_one_line(workplace, capsys):
     (workplace / "runs/arm/checkpoints/final").rename(workplace / "elsewhere")
     assert run(evaluate, "arm", "--prompts", "test.jsonl") == 65
     assert "no weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("available", "rank", "device"),
+    [(False, None, "cpu"), (False, "1", "cpu"), (True, None, "cuda"), (True, "1", "cuda:1")],
+)
+def test_every_rank_has_a_gpu_of_its_own(monkeypatch, available, rank, device):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: available)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert train.default_device() == device
