@@ -1,8 +1,9 @@
 """Is the gain of a gated arm larger on prompts where its gate moved more? A relation, not an effect.
 
 The slope is of the per-prompt gain on the spread of the gate within the prompt, per standard deviation of the spread,
-with a cluster-robust interval. Nobody assigned prompts their spread: length, kind of prompt and what the target finds
-hard move both. A slope of 0 does not mean that the dynamics do nothing, nor another that they do.
+with a cluster-robust interval. It is taken within data sets (an intercept each): data sets differ in both, and a slope
+between them is one of kinds of prompts. Nobody assigned prompts their spread: length and what the target finds hard
+still move both. A slope of 0 does not mean that the dynamics do nothing, nor another that they do.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from analysis.schema import PAIR_KEY
 
 @dataclass(frozen=True, eq=False)
 class GainBySpread:
-    """``slope``: tokens of gain, gated arm over the other, per standard deviation of the spread, with interval and p
-    (cluster-robust t); ``correlation``: Pearson's; ``points``: prompt_id, dataset, spread, gain per prompt."""
+    """``slope``: tokens of gain, gated arm over the other, per standard deviation of the spread over all prompts,
+    within data sets, with interval and p (cluster-robust t); ``correlation``: Pearson's, within data sets as well;
+    ``points``: prompt_id, dataset, spread, gain per prompt."""
 
     side: str
     slope: float
@@ -48,17 +50,21 @@ def gain_by_spread(pairs: Pairs, gates_a: Gates | None, gates_b: Gates | None) -
     gain = gain if side == "B" else -gain
     spread = rows["spread"].to_numpy()
     clusters = partition(rows["cluster_id"])
-    n, count = gain.size, clusters.count
-    if count < 3 or n < 3 or not np.ptp(spread) > 1e-9 or not np.ptp(gain) > 0:
+    datasets = partition(rows["dataset"])
+    n, count, coefficients = gain.size, clusters.count, datasets.count + 1
+    if count < 3 or n <= coefficients:
         return None
-    x, y = (spread - spread.mean()) / spread.std(ddof=1), gain - gain.mean()
+    x, y = (without_rounding(v - (datasets.sums(v) / datasets.sizes)[datasets.index], v) for v in (spread, gain))
+    if not np.ptp(x) > 1e-9 or not y.any():
+        return None
+    x = x / spread.std(ddof=1)
     slope = float(x @ y / (x @ x))
     scores = clusters.sums(without_rounding(x * (y - slope * x), y))
-    # statsmodels' cluster covariance, with its factor for two coefficients
-    factor = count / (count - 1) * (n - 1) / (n - 2)
+    # statsmodels' cluster covariance, with its factor for the coefficients
+    factor = count / (count - 1) * (n - 1) / (n - coefficients)
     se = math.sqrt(factor * float(scores @ scores)) / float(x @ x)
     half = float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * se
     p = max(2 * float(special.stdtr(count - 1, -abs(slope) / se)), SMALLEST_P) if se > 0 else 1.0
     points = rows[["prompt_id", "dataset", "spread"]].assign(gain=gain)
-    correlation = slope / float(y.std(ddof=1))
+    correlation = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
     return GainBySpread(side, slope, slope - half, slope + half, p, correlation, n, count, points)

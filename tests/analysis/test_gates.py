@@ -152,6 +152,25 @@ def test_gain_by_spread_is_a_clustered_regression(tmp_path, side):
     assert found.correlation == pytest.approx(np.corrcoef(x, gain)[0, 1])
 
 
+def test_gain_by_spread_is_taken_within_data_sets(tmp_path):
+    # in the second data set gates move more and gains are smaller, in neither is there a relation
+    rng = np.random.default_rng(2)
+    second = np.arange(60) % 2 == 1
+    scale, names = np.where(second, 6.0, 1.0) * rng.uniform(0.9, 1.1, 60), np.where(second, "two", "one")
+    a, b = rng.integers(2, 5, 60), np.where(second, rng.integers(0, 3, 60), rng.integers(4, 7, 60))
+    gates = token_moments(tmp_path / "g", [s * rng.normal(0, 1, 12) for s in scale])
+    rows = [[{**p, "dataset": n} for p, n in zip(prompts_of(v.tolist()), names, strict=True)] for v in (a, b)]
+    pairs = pair(*(loaded(tmp_path / n, r, gates=False, history=False) for n, r in zip("ab", rows, strict=True)))
+    found = gain_by_spread(pairs, None, gates)
+    x = gates.spread["spread"].to_numpy()
+    z = (x - x.mean()) / x.std(ddof=1)
+    design = np.column_stack([z, second, ~second]).astype(float)
+    fit = sm.OLS(b - a, design).fit(cov_type="cluster", cov_kwds={"groups": np.arange(60)}, use_t=True)
+    assert (found.slope, found.p) == pytest.approx((fit.params[0], fit.pvalues[0]))
+    assert (found.lo, found.hi) == pytest.approx(tuple(fit.conf_int()[0]))
+    assert found.p > 0.05 > np.corrcoef(z, b - a)[0, 1] + 0.5  # between them there is one
+
+
 def test_gain_by_spread_wants_a_gate_and_spread(tmp_path):
     evaluated = loaded(tmp_path / "a", prompts_of([1, 2, 3, 4]), gates=False)
     pairs = pair(evaluated, evaluated)
