@@ -9,8 +9,9 @@ would have gone on as the others did. At the last slot acceptance is censored: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -65,18 +66,21 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
     p (1 - p) / se^2: unlike mean +- t se they stay inside 0..1 and have a width at 0 and at 1.
     """
     clusters = partition(pairs.frame["cluster"])
-    slots = tuple(_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b")))
-    survivals = tuple(map(_survivals, slots))
+    slots = [_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b"))]
+    curves: tuple[list[tuple[float, ...]], ...] = ([], [])
     differences = []
-    for k in sorted(slots[0].keys() & slots[1].keys()):
-        rows = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
-        found = cluster_t((survivals[1][k] - survivals[0][k])[rows], clusters.subset(rows))
-        lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
-        bounds = (None, None) if lone else (found.lo, found.hi)
-        differences.append((k, found.mean, *bounds))
+    for k, values in enumerate(zip_longest(*map(_survivals, slots)), start=1):
+        for rows, of_arm, survival in zip(curves, slots, values, strict=True):
+            if survival is not None:
+                rows.append((k, *_row(of_arm[k], survival, of_arm[1].at_risk > 0, clusters)))
+        if values[0] is not None and values[1] is not None:
+            some = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
+            found = cluster_t((values[1] - values[0])[some], clusters.subset(some))
+            lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
+            differences.append((k, found.mean, *((None, None) if lone else (found.lo, found.hi))))
     table = pd.DataFrame(differences, columns=["k", "difference", "lo", "hi"]).astype({"lo": float, "hi": float})
-    arms = [_arm(*of_arm, clusters) for of_arm in zip(slots, survivals, strict=True)]
-    return arms[0], arms[1], table
+    first, second = (Positions(pd.DataFrame(rows, columns=list(CURVE))) for rows in curves)
+    return first, second, table
 
 
 def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots]:
@@ -92,12 +96,11 @@ def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots
     return found
 
 
-def _survivals(slots: Mapping[int, _Slots]) -> Mapping[int, FloatArray]:
-    """By k, (n,) values whose mean is the product-limit estimate of survival and whose variance is the delta method's;
-    NaN from where every block that had survived was cut."""
-    found = {}
+def _survivals(slots: Mapping[int, _Slots]) -> Iterator[FloatArray]:
+    """For k = 1, 2, ...: (n,) values whose mean is the product-limit estimate of survival and whose variance is the
+    delta method's; NaN from where every block that had survived was cut."""
     survival, deviation = 1.0, np.zeros(1)
-    for k, s in slots.items():
+    for s in slots.values():
         if s.reached.any():
             values = linearise(s.survived, s.reached)
             rate = float(s.survived.sum() / s.reached.sum())
@@ -105,22 +108,19 @@ def _survivals(slots: Mapping[int, _Slots]) -> Mapping[int, FloatArray]:
             survival *= rate
         elif survival > 0:
             survival = np.nan
-        found[k] = survival + deviation
-    return found
+        yield survival + deviation
 
 
-def _arm(slots: Mapping[int, _Slots], survivals: Mapping[int, FloatArray], clusters: Partition) -> Positions:
-    rows = []
-    for k, s in slots.items():
-        some = slots[1].at_risk > 0
-        survival = _with_interval(survivals[k][some], clusters.subset(some), clusters.subset(s.at_risk > 0).count)
-        conditional = np.nan, np.nan, np.nan
-        if (some := s.reached > 0).any():
-            reached = clusters.subset(some)
-            conditional = _with_interval(linearise(s.survived[some], s.reached[some]), reached, reached.count)
-        missed = float(s.missed_vocabulary.sum() / s.reached.sum()) if some.any() else np.nan
-        rows.append((k, *survival, int(s.at_risk.sum()), *conditional, int(s.reached.sum()), missed))
-    return Positions(pd.DataFrame(rows, columns=list(CURVE)))
+def _row(s: _Slots, survival: FloatArray, all_prompts: NDArray[np.bool_], clusters: Partition) -> tuple[float, ...]:
+    """The columns CURVE after k. ``all_prompts``: those with any slot at risk."""
+    at_risk = clusters.subset(s.at_risk > 0).count
+    survived = _with_interval(survival[all_prompts], clusters.subset(all_prompts), at_risk)
+    conditional, missed = (np.nan, np.nan, np.nan), np.nan
+    if (some := s.reached > 0).any():
+        reached = clusters.subset(some)
+        conditional = _with_interval(linearise(s.survived[some], s.reached[some]), reached, reached.count)
+        missed = float(s.missed_vocabulary.sum() / s.reached.sum())
+    return (*survived, int(s.at_risk.sum()), *conditional, int(s.reached.sum()), missed)
 
 
 def _with_interval(values: FloatArray, clusters: Partition, at_risk: int) -> tuple[float, float, float]:
