@@ -59,7 +59,8 @@ def gain_sentence(c: Comparison) -> str | None:
         f"The gain of {gated} on a prompt changes by {signed(g.slope)} tokens per standard deviation of how far its "
         f"gate moved there, within data sets (95% interval {interval(g.lo, g.hi)}; {wording.equals_p(g.p)}; "
         f"correlation {number(g.correlation, 2)}; {g.n_pairs:,} prompts in {g.n_clusters:,} clusters). "
-        "A relation, not an effect: nobody assigned prompts the spread of their gate, and what else they differ in may move both."
+        "A relation, not an effect: nobody assigned prompts the spread of their gate, and what else they differ in may "
+        "move both."
     )
 
 
