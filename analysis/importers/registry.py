@@ -120,7 +120,8 @@ def _unknown(source: Source) -> str:
     if re.match(r"\s*(\{|\[\s*([\[{\"]|$))", source.head) and source.document is None and not source.sample:
         return "looks like JSON, but is damaged or cut off"
     names = list(Table.open(source, {}).names)
-    seen = f"; it has {', '.join(str(name)[:40] for name in names[:15])}" if len(names) > 1 else ""
+    columns = len(names) > 1 and all(len(name) <= 40 and ": " not in name for name in names)  # not a line of prose
+    seen = f"; it has {', '.join(names[:15])}" if columns else ""
     missing = [] if "prompt_id" in names else ["prompt_id"]
     if "steps" in names:
         missing.append("tokens or output_tokens")
