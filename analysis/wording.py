@@ -111,7 +111,7 @@ _CAUTIONS = {
     "few-pairs-bootstrap": "{n} pairs, {differ} of which differ: with so few the interval is too narrow, and a verdict "
     "too easy, where differences are skewed or rare. In simulated studies of skewed differences 12 pairs had a false "
     "verdict in 21%, 30 pairs in 10%, and intervals meant to hold the truth in 95% did in 78% and 88%; where 1 pair in "
-    "60 differs, in 64% (reports/validation.md).",
+    "60 differs, in 63% (reports/validation.md).",
     "few-differ": "{n} of {units} differ, and a test wants {least} that do: what difference could have been found "
     "(MDE), or how many prompts one wants, cannot be told from so few.",
     "one-cluster": "All prompts belong to one cluster: there is no interval, and no test can reject.",
