@@ -21,7 +21,7 @@ study: $(VENV)/.train ## train and evaluate the arms of the study from nothing, 
 	$(PIP) -e ".[train,prompts]"
 	$(PY) -m drafters.study drafters/recipes/study.yaml
 
-seeds: study ## train the main arms of the study with four more seeds each, and compare them over all
+seeds: study ## train DFlash and DFlare with four more seeds each, and compare them over all
 	$(PY) -m drafters.study drafters/recipes/study-seeds.yaml
 
 test: $(VENV)/.test ## run the tests
