@@ -11,6 +11,7 @@ from analysis.comparison import Comparison
 from analysis.estimate import Estimate
 from analysis.exploration import roles_in_words
 from analysis.facts import ArmSummary
+from analysis.inference import FEWEST
 from analysis.manifest import Manifest
 from analysis.markdown import table
 from analysis.wording import Caution, counted, interval, number, one_line, p_value, percent, signed, with_interval
@@ -35,7 +36,9 @@ def _verdict(e: Estimate) -> str:
 
 
 def own_means(e: Estimate) -> tuple[str, str]:
-    """Each arm's mean, with its own interval."""
+    """Each arm's mean, with its own interval where there are clusters enough for it to say anything."""
+    if e.n_clusters < FEWEST:
+        return number(e.mean_a), number(e.mean_b)
     return with_interval(e.mean_a, e.lo_a, e.hi_a), with_interval(e.mean_b, e.lo_b, e.hi_b)
 
 

@@ -114,3 +114,11 @@ def test_cells():
     assert with_interval(1.0, None, None) == "1.000"
     assert with_interval(None, None, None) == "—"
     assert percent(float("nan")) == "—"
+
+
+def test_of_few_clusters_the_report_shows_means_alone(tmp_path):
+    # t of one degree of freedom would let a length of at least 1 be -10.2
+    c = compare_runs(*two_runs(tmp_path, [0, 1, 2, 3], [1, 1, 1, 3], clusters=[0, 0, 1, 1], **BARE))
+    assert c.overall.lo_a == pytest.approx(2.5 - 12.7062, abs=1e-4)
+    row = next(line for line in report(c, []).splitlines() if line.startswith("| mean accepted length |"))
+    assert row.startswith("| mean accepted length | 2.500 | 2.500 |")

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.report import PlanEntry
 from drafters.config import load_config, read_yaml
 from drafters.controls import CONTROLS
 
 RECIPES = Path(__file__).parents[2] / "drafters" / "recipes"
 NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-common.yaml")
-STUDY = read_yaml(RECIPES / "study.yaml")
+STUDY, SEEDS = (read_yaml(RECIPES / name) for name in ("study.yaml", "study-seeds.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,8 @@ def test_the_plan_reports_just_the_runs_that_the_study_makes():
     plan = yaml.safe_load((RECIPES.parents[1] / "reports" / "plan.yaml").read_text())
     made = {load_config(RECIPES / name).name for name in STUDY["arms"]} | {STUDY["baseline"]}
     made |= {f"{run}-{control}" for run in STUDY["gate_controls"] for control in CONTROLS}
-    compared = {run for entry in plan["comparisons"] for run in (entry["a"], entry["b"], *entry.get("controls", ()))}
-    assert made == compared
+    made |= {f"{load_config(RECIPES / name).name}-seed{n}" for name in SEEDS["arms"] for n in SEEDS["seeds"]}
+    assert made == {run for entry in plan["comparisons"] for run in PlanEntry.model_validate(entry).runs}
 
 
 def test_dflare_as_published():
