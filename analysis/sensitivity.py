@@ -7,6 +7,7 @@ degrees of freedom, which is the design effect done exactly.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from scipy import special
 
@@ -36,18 +37,8 @@ def clusters_needed(effect: float, se: float, clusters: int, *, power: float = P
         reached = detectable(se * math.sqrt(clusters / count), count - 1, power=power)
         return reached is not None and reached <= abs(effect)
 
-    if found(fewest):
-        return fewest
-    above = fewest
-    while not found(above):
-        above *= 2
-        if above > MOST:
-            return None
-    below = above // 2
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if found(middle) else (middle, above)
-    return above
+    count = fewest + bisect_left(range(fewest, MOST + 1), True, key=found)
+    return count if count <= MOST else None
 
 
 def _noncentrality(df: float, alpha: float, power: float) -> float:

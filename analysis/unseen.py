@@ -10,6 +10,7 @@ drawn; for units of 0 and ``reach`` it is the exact binomial (Clopper-Pearson) t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +43,8 @@ def units_wanted(
     def shown(units: int) -> bool:
         return _tail(values, counts * (units / sums.size), extreme) < alpha
 
-    above = 1
-    while not shown(above):
-        above *= 2
-        if above > MOST:
-            return None
-    below = above // 2
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if shown(middle) else (middle, above)
-    return above
+    units = 1 + bisect_left(range(1, MOST + 1), True, key=shown)
+    return units if units <= MOST else None
 
 
 def _shifted(sums: NDArray[np.number], sizes: NDArray[np.int64], bound: float) -> tuple[FloatArray, FloatArray]:
