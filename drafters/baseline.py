@@ -24,6 +24,7 @@ from drafters.config import RunConfig, load_config
 from drafters.corpus import CorpusExample
 from drafters.prompts import load_prompts, prompt_set_hash
 from drafters.provenance import environment
+from drafters.ranks import refuse_several_ranks
 from drafters.target import Target
 from drafters.train import arm_corpus, remember_prompts, run_folder
 
@@ -32,6 +33,7 @@ NEXT_TOKEN = "next_token.safetensors"  # checkpoints/next_token.safetensors: suc
 
 def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
     """Count the corpus of ``config`` into a run; returns a line for the user."""
+    refuse_several_ranks("the baseline")
     if (folder / MANIFEST).exists():
         return f"{folder}: exists already; nothing to do"
     target = Target.load(config.target, dtype=config.target_dtype, device=device)

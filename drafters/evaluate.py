@@ -23,7 +23,7 @@ from drafters.baseline import NEXT_TOKEN, load_next_token
 from drafters.checkpoint import load_drafter, weights_sha256
 from drafters.config import parse
 from drafters.controls import CONTROLS, control_arm, control_run, weights_of
-from drafters.evaluation import Evaluated, Rank, begin, finish
+from drafters.evaluation import Evaluated, begin, finish
 from drafters.generation import Generate, GenerateSettings
 from drafters.prefix import GATE_SAMPLING, Prefix
 from drafters.progress import progress
@@ -36,6 +36,7 @@ from drafters.prompts import (
     prompt_set_hash,
     remove_overlap,
 )
+from drafters.ranks import Rank
 from drafters.target import Target
 from drafters.train import FINAL, TRAINING_PROMPTS, default_device
 

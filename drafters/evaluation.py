@@ -32,19 +32,6 @@ _FACTS = "facts.json"
 
 
 @dataclass(frozen=True)
-class Rank:
-    """This process among those that share an evaluation, as torchrun tells it."""
-
-    number: int = 0
-    world: int = 1
-
-    @classmethod
-    def of_environment(cls) -> Rank:
-        """RANK and WORLD_SIZE, one alone without them."""
-        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
-
-
-@dataclass(frozen=True)
 class Evaluated:
     """One run under evaluation, and where its finished batches are kept."""
 

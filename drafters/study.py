@@ -21,6 +21,7 @@ from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config,
 from drafters.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluate import evaluate
 from drafters.generation import GenerateSettings
+from drafters.ranks import refuse_several_ranks
 from drafters.train import default_device, run_folder, train
 
 SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way
@@ -87,6 +88,7 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 
 def run_study(path: Path, device: str) -> list[Path]:
     """Train and evaluate what ``path`` describes; returns the run folders."""
+    refuse_several_ranks("a study")
     study = parse(Study, read_yaml(path), str(path))
     first = [load_config(path.parent / arm) for arm in study.arms]
     configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]

@@ -32,6 +32,7 @@ from drafters.corpus import Corpus, CorpusExample, build_corpus
 from drafters.progress import progress
 from drafters.prompts import Prompt, load_prompts, prompt_set_hash, remove_overlap
 from drafters.provenance import environment
+from drafters.ranks import refuse_several_ranks
 from drafters.target import Target, default_layer_ids
 from drafters.trainer import Trainer, native_precision
 
@@ -49,8 +50,9 @@ def run_folder(name: str, run: str | None) -> Path:
 def train(config: RunConfig, folder: Path, device: str) -> str:
     """Train ``config`` into ``folder``; returns a line for the user.
 
-    Raises DataError if the folder holds a run with other settings.
+    Raises UsageError under torchrun with several processes, DataError if the folder holds a run with other settings.
     """
+    refuse_several_ranks("training")
     settings = config.model_dump(mode="json")
     writer = _open_run(config, settings, folder)
     manifest = writer.manifest

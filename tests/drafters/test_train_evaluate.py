@@ -267,6 +267,15 @@ def test_bad_configurations_are_one_line(workplace, capsys, argv, code, words):
     assert words in error
 
 
+@pytest.mark.parametrize("command", [train, baseline])
+def test_several_processes_are_refused_before_any_of_them_writes(workplace, monkeypatch, capsys, command):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(command, "arm.yaml", "--run", "runs/arm") == 64
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert not (workplace / "runs/arm").exists()
+
+
 def test_evaluating_without_weights_is_one_line(workplace, capsys):
     assert run(train, "arm.yaml") == 0
     (workplace / "runs/arm/checkpoints/final").rename(workplace / "elsewhere")
