@@ -242,7 +242,7 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
         head_dim=choice.head_dim or head_dim,
         rms_norm_eps=float(getattr(shape, "rms_norm_eps", 1e-6)),
         rope_parameters=dict(getattr(shape, "rope_parameters", None) or {"rope_type": "default", "rope_theta": 1e6}),
-        max_position_embeddings=shape.max_position_embeddings,
+        max_position_embeddings=getattr(shape, "max_position_embeddings", None) or 40960,
         draft_vocab=vocab,
     )
 

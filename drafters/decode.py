@@ -22,6 +22,7 @@ from analysis.errors import DataError
 from drafters.acceptance import StepCount, close_step
 from drafters.head import Head
 from drafters.keyed import torch_generator
+from drafters.masks import attention_mask
 from drafters.model import Context, Drafter
 from drafters.ragged import RaggedCache, Store
 from drafters.sampling import Sampling, accept_sampled, draw
@@ -139,6 +140,7 @@ class _Loop:
         if drafter is not None and drafter.dtype != target.dtype:
             raise ValueError(f"a drafter in {drafter.dtype} for a target in {target.dtype}: cast it")
         refuse_sliding_windows(target)
+        target.check_masks()
         self.target, self.drafter, self.sampling = target, drafter, sampling
         self.prompts, self.room = prompts, max_new_tokens
         self.device = target.device
@@ -210,7 +212,7 @@ class _Loop:
         output = self.target.forward(
             block,
             layer_ids=self.layer_ids,
-            attention_mask=None if alone else self.cache.rows.mask(),
+            attention_mask=None if alone else attention_mask(self.target, self.cache.rows.mask()),
             position_ids=self.cache.rows.positions,
             cache=self.cache,
             logits="all",
@@ -356,6 +358,7 @@ class _Loop:
 def refuse_sliding_windows(target: Target) -> None:
     """Raise DataError for a target whose layers do not all see the whole context: its cache cannot be cut back
     row by row here."""
-    kinds = getattr(target.model.config.get_text_config(), "layer_types", None) or ()
-    if odd := sorted(set(kinds) - {"full_attention"}):
+    config = target.model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None) or ()
+    if odd := sorted(set(kinds) - {"full_attention", "global"}):  # GPT-Neo's name for the same
         raise DataError(f"target '{target.id}': decoding needs full attention in every layer; it has {', '.join(odd)}")
