@@ -7,15 +7,17 @@ brought to totals too, so that both sides are pooled ratios.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
+from analysis.errors import DataError
+from analysis.fairness import require_same_target, same_target
 from analysis.load import load
 from analysis.markdown import escape, table
 from analysis.runlog import Run
-from analysis.wording import number, one_line, percent
+from analysis.wording import caution, number, one_line, percent
 
 PROTOCOL = "generate"
 ALL = "all requests"
@@ -31,7 +33,9 @@ NO_RATIO = "no ratio, since they are not known to be of one load"
 class Total:
     """Totals of one subset; None is not known. ``tau``: tokens per step with the bonus token; ``mean_of``: what it is
     a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1;
-    ``ttft_s``, ``e2e_s``: medians over the requests that did not fail, to the first token and to the last."""
+    ``ttft_s``, ``e2e_s``: medians over the requests that did not fail, to the first token and to the last.
+    ``settings``: how it was measured, as the log says; ``by_place``: only its place in the log tells it from others, so
+    that it corresponds to nothing in another log. ``drafted``: draft tokens in all."""
 
     subset: str
     tau: float | None
@@ -44,11 +48,20 @@ class Total:
     concurrency: int | None
     ttft_s: float | None = None
     e2e_s: float | None = None
+    drafted: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    by_place: bool = False
+
+    @property
+    def k(self) -> int | None:
+        """Draft tokens per step, where they are as many in every step as far as the totals tell."""
+        return self.drafted // self.steps if self.drafted and self.steps and self.drafted % self.steps == 0 else None
 
 
 @dataclass(frozen=True)
 class TotalsComparison:
-    """``rows``: (subset, of A, of B), B against A; ``unmatched``: subsets that one side has alone."""
+    """``rows``: (subset, of A, of B), B against A; ``unmatched``: subsets without a counterpart, by side; ``notes``:
+    what limits the comparison."""
 
     name_a: str
     name_b: str
@@ -64,26 +77,67 @@ def has_totals_alone(run: Run) -> bool:
     return run.has("throughput") and not run.has("prompts")
 
 
-def compare_totals(a: Run, b: Run) -> TotalsComparison:
-    """Totals beside each other: by subset where names agree, else overall where each side has one overall total."""
-    totals = [{t.subset: t for t in totals_of(run)} for run in (a, b)]
+def compare_totals(a: Run, b: Run, *, strict: bool = False) -> TotalsComparison:
+    """Totals beside each other: by subset where names agree, else overall where each side has one overall total.
+
+    Raises DataError for targets that are known and different, and for runs without a subset in common; under
+    ``strict`` also for an unknown target, and for a subset that one side has alone.
+    """
+    require_same_target(a, b, strict=strict)
+    sides = [totals_of(run) for run in (a, b)]
+    totals = [{t.subset: t for t in side if not t.by_place} for side in sides]
     rows = [(name, totals[0][name], totals[1][name]) for name in totals[0] if name in totals[1]]
-    first, second = (next(iter(side.values())) if len(side) == 1 else side.get(ALL) for side in totals)
+    first, second = (
+        next(iter(side.values())) if len(all_of_it) == len(side) == 1 else side.get(ALL)
+        for side, all_of_it in zip(totals, sides, strict=True)
+    )
     if not rows and first and second:
         rows = [(ALL, first, second)]
     matched = {t.subset for _, *pair in rows for t in pair}
-    unmatched = tuple(name for side in totals for name in side if name not in matched)
-    caveats = [
-        f"{name} is {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}): perhaps other requests, "
-        "or another load."
-        for name, x, y in rows
-        if not _one_load(x, y)
-    ]
-    caveats += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    unmatched = tuple(
+        f"{side}: {t.subset}" for side, found in zip("AB", sides, strict=True) for t in found if t.subset not in matched
+    )
+    if not rows:
+        by_place = any(t.by_place for found in sides for t in found)
+        why = "; totals that only their place in a file tells apart correspond to nothing" if by_place else ""
+        raise DataError(
+            f"{a.address} and {b.address} have no subset in common ({'; '.join(unmatched[:8])}){why}; "
+            "measure both under the same load and settings, and record what was set"
+        )
+    if unmatched and strict:
+        raise DataError(f"{a.address} and {b.address}: without a counterpart, and --strict allows none: {unmatched[0]}")
+    return TotalsComparison(a.name, b.name, a.label, b.label, tuple(rows), unmatched, _notes(a, b, rows, unmatched))
+
+
+def _notes(a: Run, b: Run, rows: Sequence[tuple[str, Total, Total]], unmatched: Sequence[str]) -> tuple[str, ...]:
+    """What limits the comparison: the conditions that differ or are not known, then what the logs say themselves."""
     kinds = {t.mean_of for _, *pair in rows for t in pair if t.tau is not None}
+    told = []
     if len(kinds) > 1:
-        caveats.insert(0, "The two sides take different means of tokens per step, so their difference means little.")
-    return TotalsComparison(a.name, b.name, a.label, b.label, tuple(rows), unmatched, tuple(caveats))
+        told.append("The two sides take different means of tokens per step, so their difference means little.")
+    for name, x, y in rows:
+        if not _one_load(x, y):
+            told.append(
+                f"{name} is {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}): perhaps other "
+                "requests, or another load."
+            )
+        told += [
+            caution("differs", what=f"{what} ({name})", a=of_a, b=of_b).text
+            for what, of_a, of_b in _settings_that_differ(x, y)
+        ]
+    if same_target(a.manifest.target, b.manifest.target) is None:
+        told.append(caution("unknown", what="target").text)
+    if unmatched:
+        told.append(f"Excluded (no counterpart in the other run): {'; '.join(unmatched)}.")
+    told += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    return tuple(told)
+
+
+def _settings_that_differ(x: Total, y: Total) -> list[tuple[str, str, str]]:
+    """(setting, in A, in B) of what both logs state: draft tokens per step, then the settings by name."""
+    known = [] if None in (x.k, y.k) else [("draft tokens per step", str(x.k), str(y.k))]
+    known += [(name, x.settings[name], y.settings[name]) for name in sorted(x.settings) if name in y.settings]
+    return [(name, of_x, of_y) for name, of_x, of_y in known if of_x != of_y]
 
 
 def totals_of(run: Run) -> list[Total]:
@@ -116,6 +170,9 @@ def _logged(run: Run) -> list[Total]:
                 tokens_per_s=row["tokens_per_s"],
                 requests=row["requests"],
                 concurrency=row["concurrency"],
+                drafted=row["draft_tokens"],
+                settings=facts.get("settings") or {},
+                by_place=bool(facts.get("by_place")),
                 **times.get(row["trial"], {}),
             )
         )
@@ -162,8 +219,6 @@ def lines(c: TotalsComparison) -> list[str]:
         for what, x, y in (("the first token", a.ttft_s, b.ttft_s), ("the last token", a.e2e_s, b.e2e_s)):
             if x is not None and y is not None:
                 told.append(f"{one_line(subset)}: median time to {what} {x:.3f} s in A, {y:.3f} s in B.")
-    if not c.rows:
-        told.append("The two have no subset in common, so nothing can be set beside each other.")
     return [*told, CANNOT]
 
 
@@ -193,8 +248,6 @@ def report(c: TotalsComparison) -> str:
             parts.append(
                 table(["k", "A", "B"], [(k + 1, *pair) for k, pair in enumerate(zip(*columns, strict=True))], 2)
             )
-    if c.unmatched:
-        parts.append("In one side alone: " + ", ".join(map(escape, c.unmatched)) + ".")
     parts.append("\n".join(f"* {escape(note)}" for note in c.notes) if c.notes else "")
     return "\n\n".join(part for part in parts if part) + "\n"
 

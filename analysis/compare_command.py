@@ -98,8 +98,9 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
     if args.fail_if or args.baseline:
         raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
     if any(map(has_totals_alone, (a, b))):
-        totals = compare_totals(a, b)
+        totals = compare_totals(a, b, strict=args.strict)
         lines, text = aggregate.lines(totals), aggregate.report(totals)
+        lines += [f"caution: {note}" for note in totals.notes]
     else:
         lines = baseline_sections.speed_lines(speed_alone(a, b), a.label, b.label)
         text = f"# {escape(b.label)} against {escape(a.label)}, speed only\n\n" + "\n\n".join(map(escape, lines)) + "\n"

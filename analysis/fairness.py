@@ -96,7 +96,7 @@ def _short(digest: str | None) -> str | None:
 
 
 def _target(target: Target) -> str:
-    return f"{target.id}, sha256 {_short(target.sha256) or 'unknown'}"
+    return f"{target.id}, sha256 {_short(target.sha256)}" if target.sha256 else target.id
 
 
 def _text(value: object) -> str | None:

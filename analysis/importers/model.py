@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.counting import Counting
@@ -77,7 +77,9 @@ class Aggregate:
 
     ``tau``: tokens per verification step, the bonus counted; ``mean_of``: what it is a mean of, if it is not the
     pooled ratio. ``drafts``: verification steps; ``accepted_at``: of them, how many accepted position i, i >= 0.
-    ``served``: its requests one by one, if the file has them.
+    ``served``: its requests one by one, if the file has them. ``settings``: what the file says about how it was
+    measured, by the file's own names. ``by_place``: whether its place in the file alone tells it from others of its
+    name, so that nothing of another file corresponds to it.
     """
 
     subset: str
@@ -93,6 +95,8 @@ class Aggregate:
     duration_s: float | None = None
     tokens_per_s: float | None = None
     served: Sequence[Request] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    by_place: bool = False
 
 
 @dataclass(frozen=True)

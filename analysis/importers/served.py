@@ -8,6 +8,7 @@ in, so the time to the first piece and all pauses make the whole time, which new
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,36 @@ def load_of(row: Mapping[str, Any]) -> str:
     if isinstance(row.get("request_rate"), int | float | str):
         told.append(f"request rate {row['request_rate']}")
     return ", ".join(told) or "load not stated"
+
+
+#: Names of results that are measured, not set, beside those with the endings below. What else a result holds was set
+#: by whoever ran the benchmark (vLLM's ``--metadata KEY=VALUE`` stands among the results).
+_MEASURED = frozenset(
+    "date completed failed duration accept_length rtfx concurrency num_requests max_concurrent_requests "
+    "total_input_tokens total_output_tokens total_output_tokens_retokenized total_input total_output "
+    "output_throughput request_throughput input_throughput total_throughput".split()
+)
+#: Names of the load, which :func:`load_of` tells, and of the arm.
+_TOLD = frozenset("dataset_name max_concurrency request_rate label tag model_id tokenizer_id".split())
+_MEASURED_SHAPE = re.compile(
+    r"(mean|median|std|min|max|avg|p\d+)_.*|.*_(ms|s|seconds|throughput|goodput|per_s)|spec_.*"
+)
+#: Settings that may have a fraction; other numbers with one are taken for measurements.
+_REAL_SETTINGS = frozenset("temperature top_p burstiness random_range_ratio request_rate".split())
+
+
+def settings_of(row: Mapping[str, Any]) -> dict[str, str]:
+    """How a result was measured, by the names of the file: the scalars that are no measurement, and its input tokens,
+    in which other prompts show."""
+    found = {
+        name: str(value)
+        for name, value in row.items()
+        if isinstance(value, str | int | bool) or (isinstance(value, float) and name in _REAL_SETTINGS)
+        if name not in _MEASURED | _TOLD and not _MEASURED_SHAPE.fullmatch(name)
+    }
+    if isinstance(row.get("total_input_tokens"), int):
+        found["total_input_tokens"] = str(row["total_input_tokens"])
+    return found
 
 
 def requests_of(row: Mapping[str, Any]) -> list[Request]:

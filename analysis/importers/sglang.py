@@ -32,7 +32,7 @@ from analysis.importers.model import (
     real,
 )
 from analysis.importers.responses import BY_PLACE, DATASETS_UNKNOWN, PLACE, place_of
-from analysis.importers.served import load_of, requests_of
+from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.totals import rounding
 
@@ -220,6 +220,7 @@ def _serving(row: Mapping[str, Any]) -> Aggregate:
         duration_s=optional_real(row, "duration"),
         tokens_per_s=optional_real(row, "output_throughput"),
         served=requests_of(row),
+        settings=settings_of(row),
     )
 
 

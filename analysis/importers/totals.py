@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from analysis.importers.model import Aggregate, RowError
@@ -54,8 +54,10 @@ def counted(
 
 
 def distinct(aggregates: Sequence[Aggregate], origins: Sequence[str]) -> list[Aggregate]:
-    """The aggregates under names of their own: those that share one are told apart by their file (``origins``), and
-    within a file by their place. So one alone never answers to the name of several."""
+    """The aggregates under names of their own: those that share one are told apart by the settings in which they
+    differ, then by their file (``origins``), and last by their place in it. So one alone never answers to the name of
+    several, and what only its place tells apart corresponds to nothing in another file."""
+    aggregates = _by_settings(aggregates)
     named = [(a.subset, origin) for a, origin in zip(aggregates, origins, strict=True)]
     within = Counter(named)
     files = Counter(subset for subset, _ in within)
@@ -64,9 +66,27 @@ def distinct(aggregates: Sequence[Aggregate], origins: Sequence[str]) -> list[Ag
     for a, (subset, origin) in zip(aggregates, named, strict=True):
         seen[subset, origin] += 1
         file = f" ({origin})" if files[subset] > 1 else ""
-        place = f", #{seen[subset, origin]}" if within[subset, origin] > 1 else ""
-        found.append(replace(a, subset=f"{subset}{file}{place}"))
+        by_place = within[subset, origin] > 1
+        place = f", #{seen[subset, origin]}" if by_place else ""
+        found.append(replace(a, subset=f"{subset}{file}{place}", by_place=by_place))
     return found
+
+
+def _by_settings(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+    """The aggregates, those of one name with the settings in which they differ added to it."""
+    settings: dict[str, list[Mapping[str, str]]] = {}
+    for a in aggregates:
+        settings.setdefault(a.subset, []).append(a.settings)
+    differing = {
+        subset: sorted(name for name in set().union(*each) if len({s.get(name) for s in each}) > 1)
+        for subset, each in settings.items()
+    }
+    return [
+        replace(
+            a, subset=", ".join([a.subset, *(f"{name} {a.settings.get(name, '-')}" for name in differing[a.subset])])
+        )
+        for a in aggregates
+    ]
 
 
 def require_close(stated: float | None, computed: float | None, what: str, tolerance: float) -> None:

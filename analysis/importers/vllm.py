@@ -22,7 +22,7 @@ from analysis.importers.model import (
     optional_total,
     real,
 )
-from analysis.importers.served import load_of, requests_of
+from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close, rounding
 
@@ -80,6 +80,7 @@ def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str
         "duration_s": optional_real(row, "duration"),
         "tokens_per_s": optional_real(row, "output_throughput"),
         "served": requests_of(row),
+        "settings": settings_of(row),
     }
     _check_served(row, served)
     drafts, accepted, draft_tokens = (

@@ -218,6 +218,8 @@ def _datasets(keyed: Sequence[tuple[dict[str, Any], Response]], aggregates: Sequ
             raise ValueError("aggregates of one name, of which a manifest could hold one")
         return {
             a.subset: {"trial": i, "prompts": a.requests, "tau_stated": a.tau, "mean_of": a.mean_of}
+            | ({"settings": dict(a.settings)} if a.settings else {})
+            | ({"by_place": True} if a.by_place else {})
             for i, a in enumerate(aggregates)
         }
     found: dict[str, set[str]] = {}

@@ -13,7 +13,7 @@ from analysis import aggregate
 from analysis.aggregate import compare_totals, totals_of
 from analysis.baseline import against_baseline, speed_alone
 from analysis.compare import main
-from analysis.errors import UsageError, run_command
+from analysis.errors import DataError, UsageError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.direct import open_references
 from analysis.importers.write import write_run as write_import
@@ -141,7 +141,7 @@ def test_logs_are_runs_in_every_form_of_the_command_and_in_power(
 
 
 def test_totals_say_what_they_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = logs.write(tmp_path, "one.json", json.dumps(logs.VLLM))
+    one = logs.write(tmp_path, "one.json", json.dumps({**logs.VLLM, "model_id": "toy"}))
     two = logs.write(tmp_path, "two.txt", logs.prometheus(20, [14, 10, 6]))
     out = tmp_path / "report"
     assert run_command(main, [str(one), str(two), "--out", str(out)]) == 0
@@ -181,7 +181,12 @@ def test_results_are_matched_by_load(tmp_path: Path) -> None:
     assert [(name, x.concurrency, y.concurrency) for name, x, y in found.rows] == [
         ("sharegpt, concurrency 64, request rate inf", 64, 64)
     ]
-    assert found.unmatched == ("sharegpt, concurrency 1, request rate inf", "sharegpt, concurrency 8, request rate inf")
+    assert found.unmatched == (
+        "A: sharegpt, concurrency 1, request rate inf",
+        "B: sharegpt, concurrency 8, request rate inf",
+    )
+    with pytest.raises(DataError, match="strict"):
+        compare_totals(*open_references([a, b], tmp_path / "s"), strict=True)
     assert any("2.00 times" in line for line in aggregate.lines(found))
 
 
@@ -200,9 +205,9 @@ def test_totals_of_one_name_count_all_or_none(tmp_path: Path) -> None:
     (run,) = collect([twice]).runs
     assert [(x.subset, x.tau) for x in run.aggregates] == [(f"{load}, #1", 2.0), (f"{load}, #2", 3.0)]
     once = serving(tmp_path, "once.jsonl", {"accept_length": 4.0})
-    assert compare_totals(*open_references([twice, once], tmp_path / "t")).rows == ()
-    same = compare_totals(*open_references([twice, twice], tmp_path / "u"))
-    assert [(x.tau, y.tau) for _, x, y in same.rows] == [(2.0, 2.0), (3.0, 3.0)]
+    for i, other in enumerate((once, twice)):  # a place in a file corresponds to no place in another
+        with pytest.raises(DataError, match="place"):
+            compare_totals(*open_references([twice, other], tmp_path / f"t{i}"))
     (both,) = collect([once, twice]).runs
     assert [x.subset for x in both.aggregates] == [
         f"{load} (once.jsonl)", f"{load} (twice.jsonl), #1", f"{load} (twice.jsonl), #2"
@@ -211,6 +216,67 @@ def test_totals_of_one_name_count_all_or_none(tmp_path: Path) -> None:
     assert [t.tau for t in totals_of(Run.open(tmp_path / "run"))] == [4.0, 2.0, 3.0]
     with pytest.raises(ValueError, match="of one name"):
         write_import(tmp_path / "two", replace(both, aggregates=[both.aggregates[0]] * 2), name="two")
+
+
+def vllm(folder: Path, name: str, *results: dict[str, object]) -> str:
+    """A file of vLLM results: 10 requests, 100 tokens/s but for what is told."""
+    base = {"model_id": "m", "completed": 10, "total_output_tokens": 1000, "output_throughput": 100.0,
+            "duration": 10.0, "max_concurrency": 1}  # fmt: skip
+    return str(logs.write(folder, name, logs.lines([{**base, **result} for result in results])))
+
+
+def test_results_of_one_load_pair_by_their_settings_not_by_their_place(tmp_path: Path) -> None:
+    results = [{"k": k, "output_throughput": 50.0 * k, "duration": 20.0 / k} for k in (1, 2, 4)]
+    a, b = vllm(tmp_path, "a.jsonl", *results), vllm(tmp_path, "b.jsonl", *reversed(results))
+    found = compare_totals(*open_references([a, b], tmp_path / "t"))
+    assert [name for name, *_ in found.rows] == [f"concurrency 1, k {k}" for k in (1, 2, 4)]
+    assert [x.tokens_per_s for _, x, _ in found.rows] == [y.tokens_per_s for *_, y in found.rows] == [50, 100, 200]
+
+
+def test_settings_that_differ_are_told(tmp_path: Path) -> None:
+    """Draft tokens per step, known from the counts, and whatever both files state."""
+    counts = {"spec_decode_num_drafts": 10, "spec_decode_accepted_tokens": 9}
+    a, b = (
+        vllm(tmp_path, f"{k}.json", {**counts, "spec_decode_draft_tokens": 10 * k, "total_input_tokens": 100 * k})
+        for k in (1, 4)
+    )
+    notes = compare_totals(*open_references([a, b], tmp_path / "t")).notes
+    assert sum("draft tokens per step" in note and "1 (A) against 4 (B)" in note for note in notes) == 1
+    assert sum("total_input_tokens" in note and "100 (A) against 400 (B)" in note for note in notes) == 1
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_totals_of_two_targets_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strict: list[str]
+) -> None:
+    a, b = vllm(tmp_path, "a.json", {"model_id": "m-8b"}), vllm(tmp_path, "b.json", {"model_id": "m-70b"})
+    assert run_command(main, [a, b, "--out", str(tmp_path / "out"), *strict]) == 65
+    told = capsys.readouterr().err
+    assert "m-8b" in told and "m-70b" in told and not (tmp_path / "out").exists()
+
+
+def test_totals_of_an_unknown_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A caution; under --strict refused, as of pairs."""
+    a, b = vllm(tmp_path, "a.json", {"model_id": None}), vllm(tmp_path, "b.json", {})
+    out = ["--out", str(tmp_path / "out")]
+    assert run_command(main, [a, b, *out, "--strict"]) == 65
+    assert run_command(main, [a, b, *out]) == 0
+    assert "caution: Not known to be equal in both arms: target." in capsys.readouterr().out
+
+
+CASES = Path(__file__).parents[4] / "shared" / "cases" / "logs"
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="no ../shared/cases")
+def test_cases_of_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("prom", "json"):
+        for strict in ([], ["--strict"]):
+            files = [str(CASES / "targets" / f"{name}.{kind}") for name in ("oak", "elm")]
+            assert run_command(main, [*files, "--out", str(tmp_path), *strict]) == 65
+            told = capsys.readouterr().err
+            assert "alpha-8b" in told and "beta-70b" in told
+    found = compare_totals(*open_references([str(CASES / "place" / f"{n}.jsonl") for n in ("oak", "elm")], tmp_path))
+    assert [b.tokens_per_s / a.tokens_per_s for _, a, b in found.rows if a.tokens_per_s and b.tokens_per_s] == [1, 1]
 
 
 def test_counters_of_two_servers_are_two_totals(tmp_path: Path) -> None:
