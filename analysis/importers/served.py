@@ -37,17 +37,34 @@ def load_of(row: Mapping[str, Any]) -> str:
 #: Names of results that are measured, not set, beside those with the endings below. What else a result holds was set
 #: by whoever ran the benchmark (vLLM's ``--metadata KEY=VALUE`` stands among the results).
 _MEASURED = frozenset(
-    "date completed failed duration accept_length rtfx concurrency num_requests max_concurrent_requests "
-    "total_input_tokens total_output_tokens total_output_tokens_retokenized total_input total_output "
-    "output_throughput request_throughput input_throughput total_throughput".split()
+    [
+        "date",
+        "completed",
+        "failed",
+        "duration",
+        "accept_length",
+        "rtfx",
+        "concurrency",
+        "num_requests",
+        "max_concurrent_requests",
+        "total_input_tokens",
+        "total_output_tokens",
+        "total_output_tokens_retokenized",
+        "total_input",
+        "total_output",
+        "output_throughput",
+        "request_throughput",
+        "input_throughput",
+        "total_throughput",
+    ]
 )
 #: Names of the load, which :func:`load_of` tells, and of the arm.
-_TOLD = frozenset("dataset_name max_concurrency request_rate label tag model_id tokenizer_id".split())
+_TOLD = frozenset(["dataset_name", "max_concurrency", "request_rate", "label", "tag", "model_id", "tokenizer_id"])
 _MEASURED_SHAPE = re.compile(
     r"(mean|median|std|min|max|avg|p\d+)_.*|.*_(ms|s|seconds|throughput|goodput|per_s)|spec_.*"
 )
 #: Settings that may have a fraction; other numbers with one are taken for measurements.
-_REAL_SETTINGS = frozenset("temperature top_p burstiness random_range_ratio request_rate".split())
+_REAL_SETTINGS = frozenset(["temperature", "top_p", "burstiness", "random_range_ratio", "request_rate"])
 
 
 def settings_of(row: Mapping[str, Any]) -> dict[str, str]:
