@@ -91,8 +91,10 @@ def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
 class ClusterMean:
     """A mean with its cluster-robust t interval; what is not defined is None.
 
-    ``design_effect`` is the variance over that of independent observations; ``icc`` the one-way ANOVA estimate of
-    the correlation within a cluster, which can be negative.
+    ``df``: degrees of freedom of the t, 0 without a standard error; ``effective``: df + 1, the number of equal,
+    equally variable clusters that would give as much (the number of clusters where all are equal, the number of
+    prompts where all are independent). ``design_effect`` is the variance over that of independent observations;
+    ``icc`` the one-way ANOVA estimate of the correlation within a cluster, which can be negative.
     """
 
     mean: float
@@ -100,30 +102,59 @@ class ClusterMean:
     lo: float | None
     hi: float | None
     p: float | None
-    df: int
+    df: float
     design_effect: float | None
     icc: float | None
 
+    @property
+    def effective(self) -> float:
+        """Effective number of independent units."""
+        return self.df + 1
+
 
 def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterMean:
-    """Mean of ``values`` (n,) with the cluster-robust standard error and a t with C - 1 degrees of freedom.
+    """Mean of ``values`` (n,) with a CR2 standard error and a t with Satterthwaite degrees of freedom.
 
-    se^2 = C/(C - 1) * sum over clusters of (sum of its residuals)^2 / n^2, which for an intercept is
-    statsmodels' ``cov_type="cluster"`` and, for clusters of one, the ordinary standard error. One cluster has no
-    standard error; a standard error of 0 has no p.
+    CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) divides each squared cluster sum of residuals by
+    1 - n_c/n, its expected shrinkage: se^2 = sum of (sum of residuals in c)^2 / (1 - n_c/n) / n^2. The degrees of
+    freedom are those of this estimator (:func:`satterthwaite`) under a random-effects model with the observed
+    intraclass correlation (Imbens and Kolesar 2016), so that a few large clusters count for what they are. Clusters
+    of one give the ordinary t test, C equal clusters a t with C - 1. One cluster has no standard error; a standard
+    error of 0 has no p.
     """
     x = np.asarray(values, dtype=np.float64)
     n, count, mean = x.size, clusters.count, float(x.mean())
     if count < 2:
-        return ClusterMean(mean, None, None, None, None, 0, None, None)
+        return ClusterMean(mean, None, None, None, None, 0.0, None, None)
     residual = without_rounding(x - mean, x)
     sums = without_rounding(clusters.sums(residual), x)
-    se = math.sqrt(count / (count - 1) * _squares(sums)) / n
-    half = float(special.stdtrit(count - 1, (1 + level) / 2)) * se
-    p = max(2 * float(special.stdtr(count - 1, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
+    sizes = clusters.sizes.astype(np.float64)
+    se = math.sqrt(float((sums**2 / (1 - sizes / n)).sum())) / n
+    icc = _icc(residual, clusters)
+    df = satterthwaite(sizes, icc or 0.0)
+    half = float(special.stdtrit(df, (1 + level) / 2)) * se
+    p = max(2 * float(special.stdtr(df, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
     independent = _squares(residual) / (n - 1) / n
     design_effect = se**2 / independent if independent > 0 else None
-    return ClusterMean(mean, se, mean - half, mean + half, p, count - 1, design_effect, _icc(residual, clusters))
+    return ClusterMean(mean, se, mean - half, mean + half, p, df, design_effect, icc)
+
+
+def satterthwaite(sizes: FloatArray, icc: float) -> float:
+    """Degrees of freedom of the CR2 variance of a mean over clusters of these ``sizes``, (C,), C >= 2.
+
+    With v_c = n_c (1 + (n_c - 1) icc), ``icc`` cut to 0..1, the variance of a cluster's sum, the estimator is a
+    quadratic form z'Mz in the residual sums, whose covariance is B = diag(v) - p v' - v p' + (sum v) p p', p = n_c/n;
+    the degrees of freedom are tr(MB)^2 / tr(MBMB), in O(C) steps.
+    """
+    n = float(sizes.sum())
+    p, v = sizes / n, sizes * (1 + (sizes - 1) * min(max(icc, 0.0), 1.0))
+    w, total = 1 / (1 - p), float(v.sum())
+    diagonal = v - 2 * p * v + total * p**2
+    # B off its diagonal is total p_c p_d - p_c v_d - v_c p_d; the sum of its squares, and what the diagonal adds
+    pp, vv, pv = float((w * p * p).sum()), float((w * v * v).sum()), float((w * p * v).sum())
+    squares = total**2 * pp**2 + 2 * pp * vv - 4 * total * pp * pv + 2 * pv**2
+    squares += float((w**2 * (diagonal**2 - (diagonal - v) ** 2)).sum())
+    return float((w * diagonal).sum()) ** 2 / squares
 
 
 def _squares(x: FloatArray) -> float:

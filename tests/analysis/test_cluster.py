@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -11,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.cluster import cluster_t, partition
+from analysis.cluster import cluster_t, partition, satterthwaite
 from analysis.errors import DataError
+from tests.analysis.cr2 import dense
 
 D = [1, 2, 0, -1, 3, 1, 0, 2, -2, 4]
 
@@ -21,28 +20,52 @@ def by(groups):
     return partition([str(g) for g in groups])
 
 
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
+def test_equals_a_dense_implementation(seed, count):
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(count), rng.integers(1, 9, count))
+    values = rng.normal(0, 1, count)[groups] + rng.normal(0, 1, groups.size)
+    ours = cluster_t(values, by(groups))
+    variance, df = dense(values, groups, min(max(ours.icc or 0.0, 0.0), 1.0))
+    assert ours.se**2 == pytest.approx(variance, rel=1e-9)
+    assert ours.df == pytest.approx(df, rel=1e-9)
+    assert ours.effective == ours.df + 1
+    assert ours.p == pytest.approx(2 * stats.t.sf(abs(ours.mean) / ours.se, df), rel=1e-9)
+    assert ours.hi - ours.mean == pytest.approx(stats.t.ppf(0.975, df) * ours.se, rel=1e-9)
+
+
 def test_golden_standard_errors():
+    # residual sums -2, 1, -2, 3 in clusters of 4, 3, 2, 1 of 10, each square over 1 - n_c/n
     result = cluster_t(D, by([0, 0, 0, 0, 1, 1, 1, 2, 2, 3]))
-    assert result.se == pytest.approx(0.48989795, abs=5e-9)
-    assert result.se * math.sqrt(3 / 4) == pytest.approx(0.42426407, abs=5e-9)  # without C/(C - 1)
-    assert (result.lo, result.hi) == pytest.approx((-0.559074, 2.559074), abs=5e-7)
-    assert result.p == pytest.approx(0.1338866, abs=5e-8)
-    assert result.df == 3
+    assert result.se**2 == pytest.approx((4 / 0.6 + 1 / 0.7 + 4 / 0.8 + 9 / 0.9) / 100)
     independent = cluster_t(D, by(range(10)))
     assert independent.se == pytest.approx(0.57735, abs=5e-6)
-    assert result.design_effect == pytest.approx((0.48989795 / 0.5773502692) ** 2)
+    assert independent.df == pytest.approx(9)
+    assert result.design_effect == pytest.approx(result.se**2 / independent.se**2)
 
 
 @settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(6, 60), st.integers(2, 6))
-def test_equals_statsmodels(seed, n, count):
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.integers(1, 6))
+def test_equal_clusters_are_those_of_statsmodels(seed, count, size):
     rng = np.random.default_rng(seed)
-    values, groups = rng.normal(0.3, 1.0, n), np.arange(n) % count
-    fit = sm.OLS(values, np.ones(n)).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
+    groups = np.repeat(np.arange(count), size)
+    values = rng.normal(0.3, 1.0, groups.size)
+    fit = sm.OLS(values, np.ones(groups.size)).fit(
+        cov_type="cluster", cov_kwds={"groups": groups, "df_correction": True}, use_t=True
+    )
     ours = cluster_t(values, by(groups))
-    assert ours.se == pytest.approx(fit.bse[0], rel=1e-12)
-    assert ours.p == pytest.approx(fit.pvalues[0], abs=1e-12)
-    assert (ours.lo, ours.hi) == pytest.approx(tuple(fit.conf_int()[0]), abs=1e-12)
+    assert ours.se == pytest.approx(fit.bse[0], rel=1e-9)
+    assert ours.df == pytest.approx(count - 1)
+    assert ours.p == pytest.approx(fit.pvalues[0], abs=1e-9)
+    assert (ours.lo, ours.hi) == pytest.approx(tuple(fit.conf_int()[0]), abs=1e-9)
+
+
+def test_one_cluster_with_half_of_the_prompts_counts_for_half_of_the_mean():
+    sizes = np.array([31.0] + [1.0] * 31)
+    assert satterthwaite(sizes, 0.0) == pytest.approx(3.8, abs=0.05)  # of 31 with C - 1
+    assert satterthwaite(sizes, 1.0) == pytest.approx(1.1, abs=0.05)
+    assert satterthwaite(np.full(32, 7.0), 0.4) == pytest.approx(31)
 
 
 def test_clusters_of_one_are_the_t_test():

@@ -47,8 +47,8 @@ def test_means_are_over_tokens_with_intervals_over_clusters(tmp_path):
     gate = table[table["quantity"] == "gate"].iloc[0]
     assert gate["mean"] == pytest.approx(44 / 40)
     assert (gate["tokens"], gate["prompts"], gate["clusters"]) == (40, 3, 2)
-    # residual sums over clusters, T - R n: -3 for the first, 14 - 11 = 3 for the second; se^2 = 2 * 18 / 40^2
-    assert gate["hi"] - gate["mean"] == pytest.approx(12.706205 * math.sqrt(2 * 18) / 40, rel=1e-6)
+    # residual sums over clusters, T - R n: -3 for the first, 14 - 11 = 3 for the second; sizes 2 and 1
+    assert gate["hi"] - gate["mean"] == pytest.approx(12.706205 * math.sqrt(9 * 3 + 9 * 3 / 2) / 40, rel=1e-6)
 
 
 def test_every_layer_role_and_quantity_has_a_row(tmp_path):

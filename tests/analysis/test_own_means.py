@@ -1,5 +1,5 @@
-"""Each arm's own mean and interval, against hand arithmetic and against statsmodels on the Parquet files; the kinds of
-prompts that training had, or not."""
+"""Each arm's own mean and interval, against hand arithmetic and an independent implementation on the Parquet files;
+the kinds of prompts that training had, or not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import statsmodels.api as sm
+from scipy import stats
 
 from analysis.comparison import compare_runs
 from analysis.datasets import balanced_mean
@@ -16,6 +16,7 @@ from analysis.markdown import escape
 from analysis.render import report
 from analysis.result import to_json
 from analysis.wording import TAU_POOLED, Verdict, percent, with_interval
+from tests.analysis.cr2 import dense
 from tests.analysis.runs import prompts_of, study, two_runs, write_run
 
 BARE = {"gates": False, "history": False}
@@ -34,25 +35,34 @@ def test_one_cluster_has_a_mean_alone(tmp_path):
     assert (e.mean_a, e.lo_a, e.hi_a) == (2.0, None, None)
 
 
-def by_statsmodels(run, keep):
-    """Tokens regressed on a constant, weighted by steps: the mean is their ratio, and its sandwich the delta
-    method's. Reads the files alone."""
+def from_files(run, keep):
+    """The ratio of sums and its interval, from the files alone: delta-method values, and the dense CR2."""
     key = ["prompt_id", "turn", "sample"]
     prompts, steps = (
         pd.concat(map(pd.read_parquet, (run / f"{t}.parquet").iterdir())) for t in ("prompts", "acceptance")
     )
     emitted = steps.assign(emitted=steps["accepted"] + 1).groupby(key)["emitted"].agg(["sum", "count"]).reset_index()
     rows = keep(prompts.merge(emitted, on=key))
-    ratio, weight = rows["sum"] / rows["count"], rows["count"]
+    ratio = rows["sum"].sum() / rows["count"].sum()
+    influence = ((rows["sum"] - ratio * rows["count"]) / rows["count"].mean()).to_numpy()
     groups = pd.factorize(rows["cluster_id"])[0]
-    fit = sm.WLS(ratio, np.ones(len(rows)), weights=weight).fit(
-        cov_type="cluster", cov_kwds={"groups": groups}, use_t=True
-    )
-    return float(fit.params.iloc[0]), *map(float, fit.conf_int().iloc[0])
+    variance, df = dense(influence, groups, min(max(anova_icc(influence, groups), 0.0), 1.0))
+    half = stats.t.ppf(0.975, df) * np.sqrt(variance)
+    return ratio, ratio - half, ratio + half
+
+
+def anova_icc(values, groups):
+    of_group = [values[groups == g] for g in np.unique(groups)]
+    within = sum(((v - v.mean()) ** 2).sum() for v in of_group) / max(len(values) - len(of_group), 1)
+    between = sum(len(v) * (v.mean() - values.mean()) ** 2 for v in of_group) / (len(of_group) - 1)
+    if len(of_group) == len(values):
+        return 0.0
+    typical = (len(values) - sum(len(v) ** 2 for v in of_group) / len(values)) / (len(of_group) - 1)
+    return (between - within) / (between + (typical - 1) * within)
 
 
 @pytest.mark.parametrize("protocol", ["prefix", "generate"])
-def test_equals_statsmodels_on_the_files(tmp_path, protocol):
+def test_equals_a_dense_implementation_on_the_files(tmp_path, protocol):
     runs = study(tmp_path, protocol=protocol)
     c = compare_runs(*runs)
     cases = [(c.overall, lambda r: r)]
@@ -60,7 +70,7 @@ def test_equals_statsmodels_on_the_files(tmp_path, protocol):
     cases += [(e, lambda r, n=name: r[r["seen"] == n]) for name, e in c.by_seen.items()]
     assert len(cases) == 1 + 3 + 2
     for e, keep in cases:
-        a, b = (by_statsmodels(run, keep) for run in runs)
+        a, b = (from_files(run, keep) for run in runs)
         assert (e.mean_a, e.lo_a, e.hi_a) == pytest.approx(a, rel=1e-9)
         assert (e.mean_b, e.lo_b, e.hi_b) == pytest.approx(b, rel=1e-9)
 
