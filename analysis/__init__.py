@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.comparison import Comparison, compare_runs
-    from analysis.matrix import Matrix, compare_many
-    from analysis.seed_study import SeedComparison, compare_seeds
+    from analysis.comparison.matrix import Matrix, compare_many
+    from analysis.comparison.pairwise import Comparison, compare_runs
+    from analysis.comparison.seed_study import SeedComparison, compare_seeds
 
 __all__ = ["Comparison", "Matrix", "SeedComparison", "compare_many", "compare_runs", "compare_seeds"]
 

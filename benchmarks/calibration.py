@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from analysis.cluster import Partition
 from analysis.errors import Parser, run_command
-from analysis.estimate import Estimate, of_values
-from analysis.families import adjust
-from analysis.inference import FEW_PAIRS, FEW_THAT_DIFFER
-from analysis.markdown import table
-from analysis.ratio import linearise
-from analysis.run_writer import write_atomic
-from analysis.seeds import crossed
+from analysis.report.markdown import table
+from analysis.runlog.writing import write_atomic
+from analysis.stats.cluster import Partition
+from analysis.stats.estimate import Estimate, of_values
+from analysis.stats.families import adjust
+from analysis.stats.inference import FEW_PAIRS, FEW_THAT_DIFFER
+from analysis.stats.ratio import linearise
+from analysis.stats.seeds import crossed
 from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED, Verdict
 
 STUDIES = 20_000

@@ -26,20 +26,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from analysis.addresses import resolve
 from analysis.errors import Parser, run_command
-from analysis.runlog import read_manifest
-from drafters.checkpoint import load_drafter, save_drafter
-from drafters.controls import weights_of
-from drafters.decode import DecodeOutput, decode
-from drafters.evaluate import common_target
-from drafters.head import Head
-from drafters.model import Drafter
-from drafters.prompts import PromptSource, load_prompts, messages
-from drafters.published import PLAIN, architecture
-from drafters.ragged import RaggedCache
-from drafters.target import Target
-from drafters.train import FINAL
+from analysis.runlog.addresses import resolve
+from analysis.runlog.reading import read_manifest
+from drafters.checkpoints.folder import load_drafter, save_drafter
+from drafters.checkpoints.layouts import PLAIN, architecture
+from drafters.commands.evaluate import common_target
+from drafters.commands.train import FINAL
+from drafters.decoding.decode import DecodeOutput, decode
+from drafters.decoding.ragged import RaggedCache
+from drafters.evaluation.controls import weights_of
+from drafters.model.drafter import Drafter
+from drafters.model.head import Head
+from drafters.prompts.sources import PromptSource, load_prompts, messages
+from drafters.target.frozen import Target
 
 NONE: frozenset[int] = frozenset()
 

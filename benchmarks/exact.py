@@ -28,7 +28,7 @@ from rich.table import Table
 from scipy import stats
 
 from analysis.errors import run_command
-from analysis.exact import bootstrap_interval, sign_flip_p
+from analysis.stats.exact import bootstrap_interval, sign_flip_p
 
 ROOT = Path(__file__).parents[1]
 ROUNDS, RESAMPLES = 5, 10_000

@@ -20,9 +20,9 @@ from statistics import median
 import torch
 
 from drafters.config import DrafterChoice, complete
-from drafters.decode import decode
-from drafters.model import Context, Drafter
-from drafters.target import Target
+from drafters.decoding.decode import decode
+from drafters.model.drafter import Context, Drafter
+from drafters.target.frozen import Target
 
 ARMS = (("concat", 5), ("gated", 5), ("layerwise", 9), ("layerwise_gated", 9))
 COMMITTED = (1, 4, 8)  # tokens of a step: none accepted, about what a good drafter reaches, a whole block of 8

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import duckdb
 
-from analysis.addresses import MANIFEST
-from analysis.manifest import Evaluation, Manifest, Part, Target
-from analysis.run_writer import sha256_of, write_atomic
+from analysis.runlog.addresses import MANIFEST
+from analysis.runlog.manifest import Evaluation, Manifest, Part, Target
+from analysis.runlog.writing import sha256_of, write_atomic
 
 #: Bytes on disk per step row, generously; generated logs take 1.
 _ROOM_PER_ROW = 2

@@ -20,9 +20,9 @@ from typing import Any, cast
 import torch
 
 from drafters.config import RunConfig, complete, merge, parse, read_yaml
-from drafters.corpus import Corpus, CorpusExample
-from drafters.target import Target
-from drafters.trainer import Trainer, native_precision
+from drafters.corpus.build import Corpus, CorpusExample
+from drafters.target.frozen import Target
+from drafters.training.trainer import Trainer, native_precision
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.fusion import take_turns

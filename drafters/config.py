@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from transformers import Qwen3Config
 
 from analysis.errors import DataError, UsageError
-from drafters.prompts import PromptSource, parse_source
-from drafters.target import Target, check_layer_ids, default_layer_ids
+from drafters.prompts.sources import PromptSource, parse_source
+from drafters.target.frozen import Target, check_layer_ids, default_layer_ids
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -34,7 +34,7 @@ class Settings(BaseModel):
 
 
 class DrafterAxes(Settings):
-    """What published drafters and their ablations differ in (drafters.fusion, drafters.layerwise, drafters.model).
+    """What published drafters and their ablations differ in (drafters.model.fusion, drafters.model.layerwise, drafters.model.drafter).
 
     A field that the fusion does not read has no effect.
     """
@@ -120,7 +120,7 @@ class DrafterChoice(DrafterAxes):
 
 
 class LossSettings(Settings):
-    """Weights of the slots in the loss (drafters.losses). None: the published value for the block size."""
+    """Weights of the slots in the loss (drafters.training.losses). None: the published value for the block size."""
 
     weighting: Literal["fixed", "progressive", "dpace"] = "fixed"
     gamma: float | None = Field(default=None, gt=0)  # fixed
@@ -181,7 +181,7 @@ class TrainingSettings(Settings):
     clip: float = 1.0
     precision: Literal["auto", "bfloat16", "float32"] = "auto"  # of matrix products; weights are float32
     checkpoint_every: int = Field(default=200, ge=1)
-    init_from: str | None = None  # a checkpoint folder to start from (drafters.warm_start)
+    init_from: str | None = None  # a checkpoint folder to start from (drafters.training.warm_start)
 
 
 class Seeds(Settings):

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from analysis.errors import DataError
-from drafters.ragged import RaggedCache
+from drafters.decoding.ragged import RaggedCache
 
 if TYPE_CHECKING:
-    from drafters.target import Target
+    from drafters.target.frozen import Target
 
 
 def _boolean(visible: Tensor, dtype: torch.dtype) -> Tensor:

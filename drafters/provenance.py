@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from analysis.manifest import Environment
+from analysis.runlog.manifest import Environment
 
 _PACKAGES = ("draftlab", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pyarrow", "reasoning-gym")
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.addresses import MANIFEST
 from analysis.errors import Parser, UsageError, out_folder, run_command
 from analysis.importers.collect import collect
 from analysis.importers.plain import FIELDS, parse_mapping
@@ -19,6 +18,7 @@ from analysis.importers.questions import read_questions, with_questions
 from analysis.importers.registry import FORMATS, Options
 from analysis.importers.summary import describe
 from analysis.importers.write import write_run
+from analysis.runlog.addresses import MANIFEST
 from analysis.wording import one_line
 
 _LISTED = 20

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import Aggregate, Found, Imported, Response, RowError, optional_real, real
 from analysis.importers.source import Problem, Source
+from analysis.runlog.counting import Counting
 
 NAME = "CAST speeds"
 _MS, _LENGTH = "_ms", "_R"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import (
     Found,
     Imported,
@@ -25,6 +24,7 @@ from analysis.importers.model import (
     string,
 )
 from analysis.importers.source import Problem, Row, Source
+from analysis.runlog.counting import Counting
 
 NAME = "CC-DFlash trace"
 

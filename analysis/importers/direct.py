@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.addresses import MANIFEST, located
 from analysis.errors import DataError, DraftlabError, UsageError
 from analysis.importers.collect import Collected, collect
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options
 from analysis.importers.write import write_run
-from analysis.runlog import Run
+from analysis.runlog.addresses import MANIFEST, located
+from analysis.runlog.reading import Run
 
 _SELECT = "#"
 

@@ -22,10 +22,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from analysis.counting import Counting
 from analysis.importers.model import Found, Imported, RowError
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted
+from analysis.runlog.counting import Counting
 
 NAME = "server log lines"
 _NUMBER = r"(\d{1,9}(?:\.\d{1,12})?)"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.source import Problem
+from analysis.runlog.counting import Counting
 
 _INT16, _INT32 = 2**15 - 1, 2**31 - 1
 #: Totals above this are no counts: a double no longer holds them.

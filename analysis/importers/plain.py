@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from analysis.counting import Counting
 from analysis.errors import UsageError
 from analysis.importers import responses as lists
 from analysis.importers.columns import FIELDS, Table
@@ -32,6 +31,7 @@ from analysis.importers.model import (
 )
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.step_table import Key, Steps, StepTable, batches_of, dataset_of, key_of
+from analysis.runlog.counting import Counting
 from analysis.wording import counted
 
 NAME = "plain table"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from analysis.counting import Counting
 from analysis.importers.model import Aggregate, Found, Imported, RowError
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
+from analysis.runlog.counting import Counting
 
 NAME = "vLLM, printed totals"
 _COUNT = re.compile(

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from analysis.counting import Counting
 from analysis.importers.model import MOST, Aggregate, Found, Imported, RowError
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted
+from analysis.runlog.counting import Counting
 
 NAME = "Prometheus counters"
 ALL = "all requests"

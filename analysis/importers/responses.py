@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
-from analysis.counting import Counting
 from analysis.importers.conventions import CONVENTIONS, WHOLE, fit
 from analysis.importers.model import (
     MOST,
@@ -31,6 +30,7 @@ from analysis.importers.model import (
     string,
 )
 from analysis.importers.source import Problem, Row, Source
+from analysis.runlog.counting import Counting
 
 NAME = "acceptance lengths per response"
 LENGTHS = ("acceptance_lengths", "accept_lengths", "accept_length_list", "acceptance_length_list")

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import (
     MOST_AT_ONCE,
     Aggregate,
@@ -35,6 +34,7 @@ from analysis.importers.responses import BY_PLACE, DATASETS_UNKNOWN, PLACE, plac
 from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.totals import rounding
+from analysis.runlog.counting import Counting
 
 BY_TOKENS, BY_DRAFTS = "completion_tokens / spec_verify_ct", "1 + spec_num_correct_drafts / spec_verify_ct"
 REQUESTS, PLAIN = "SGLang requests", "SGLang requests without speculative decoding"

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import (
     Found,
     Imported,
@@ -33,6 +32,7 @@ from analysis.importers.model import (
 )
 from analysis.importers.reruns import last_runs
 from analysis.importers.source import Problem, Row, Source
+from analysis.runlog.counting import Counting
 
 NAME = "Spec-Bench / EAGLE answers"
 #: Spec-Bench reports the eight categories of MT-Bench as one.

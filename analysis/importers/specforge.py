@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import (
     MOST_AT_ONCE,
     Aggregate,
@@ -24,6 +23,7 @@ from analysis.importers.model import (
     optional_total,
 )
 from analysis.importers.source import Problem, Source
+from analysis.runlog.counting import Counting
 
 NAME = "SpecForge results"
 _COUNTING = Counting(prefill_token="inside", last_step="unknown", time="prefill and decode")

@@ -6,10 +6,10 @@ import csv
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import Aggregate, Found, Imported, RowError, integer, real
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
+from analysis.runlog.counting import Counting
 
 SPECULATORS, MODELOPT = "speculators acceptance.csv", "ModelOpt acceptance_rate.json"
 _COLUMNS = ("subset", "num_drafts", "num_draft_tokens", "num_accepted_tokens")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.counting import Counting
 from analysis.importers.model import (
     MOST_AT_ONCE,
     Aggregate,
@@ -25,6 +24,7 @@ from analysis.importers.model import (
 from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close, rounding
+from analysis.runlog.counting import Counting
 
 NAME = "vLLM bench serve"
 _SPEC = "spec_decode_"

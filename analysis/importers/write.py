@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import cluster_of
-from analysis.manifest import Evaluation, Manifest, Target, settings_hash
-from analysis.run_writer import RunWriter
-from analysis.schema import TABLES
+from analysis.runlog.manifest import Evaluation, Manifest, Target, settings_hash
+from analysis.runlog.schema import TABLES
+from analysis.runlog.writing import RunWriter
 
 CREATED_BY = "analysis.importers"
 PROTOCOL: Literal["generate"] = "generate"

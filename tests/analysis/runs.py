@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.manifest import Drafter, Environment, Evaluation, Manifest, Target, Training, settings_hash
-from analysis.run_writer import RunWriter
-from analysis.schema import GATE_MOMENTS, GATE_QUANTITIES
+from analysis.runlog.manifest import Drafter, Environment, Evaluation, Manifest, Target, Training, settings_hash
+from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES
+from analysis.runlog.writing import RunWriter
 
 BLOCK = 8
 LAYERS = (2, 9, 15, 21, 28)  # indices into hidden_states

@@ -11,9 +11,9 @@ from transformers.integrations import flex_attention as integration
 
 from analysis.errors import DataError
 from drafters.config import DrafterChoice, complete
-from drafters.decode import decode
-from drafters.model import Drafter
-from drafters.target import Target
+from drafters.decoding.decode import decode
+from drafters.model.drafter import Drafter
+from drafters.target.frozen import Target
 from tests.tiny import tiny_target, tiny_tokenizer
 
 IMPLEMENTATIONS = ["sdpa", "eager", "flex_attention"]

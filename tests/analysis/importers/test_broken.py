@@ -21,7 +21,7 @@ from analysis.importers.model import Found
 from analysis.importers.registry import read_file
 from analysis.importers.summary import lengths
 from analysis.importers.write import write_run
-from analysis.runlog import Run
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
 ANSWERS = logs.ALL["answers.jsonl"][0]

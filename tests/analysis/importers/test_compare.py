@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import aggregate
-from analysis.aggregate import compare_totals, totals_of
-from analysis.baseline import against_baseline, speed_alone
-from analysis.compare import main
+from analysis.commands.compare import main
+from analysis.commands.power import main as power
 from analysis.errors import DataError, UsageError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.direct import open_references
 from analysis.importers.write import write_run as write_import
-from analysis.load import load
-from analysis.pair import pair
-from analysis.power import main as power
-from analysis.runlog import Run
-from analysis.texts import cautions_of, loops
+from analysis.measures import aggregate
+from analysis.measures.aggregate import compare_totals, totals_of
+from analysis.measures.baseline import against_baseline, speed_alone
+from analysis.measures.texts import cautions_of, loops
+from analysis.runlog.load import load
+from analysis.runlog.pairing import pair
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 from tests.analysis.importers.test_samples import EAGLE, SAMPLES, SPS, VANILLA
 from tests.analysis.runs import prompt, write_run

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from analysis.aggregate import totals_of
-from analysis.check import main as main_of_check
+from analysis.commands.check import main as main_of_check
 from analysis.errors import DataError
 from analysis.importers.model import Imported
 from analysis.importers.registry import FORMATS, Options, read_file
 from analysis.importers.summary import describe, lengths
 from analysis.importers.write import write_run
-from analysis.runlog import Run
+from analysis.measures.aggregate import totals_of
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
 

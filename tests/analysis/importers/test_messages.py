@@ -13,7 +13,7 @@ import pytest
 from analysis.errors import DataError, UsageError
 from analysis.importers.direct import open_references
 from analysis.importers.registry import read_file
-from analysis.load import load
+from analysis.runlog.load import load
 from tests.analysis.importers import logs
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.comparison import compare_runs
+from analysis.comparison.pairwise import compare_runs
 from analysis.errors import DataError
 from analysis.importers.direct import open_references
 from analysis.importers.model import Imported

@@ -24,7 +24,7 @@ from analysis.importers.registry import Options, read_file
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.step_table import key_of, require_sound
 from analysis.importers.write import write_run
-from analysis.runlog import Run
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
 NAMES = ["prompt_id", "accepted", "step", "emitted", "drafted", "dataset", "turn", "sample", "category", "other"]

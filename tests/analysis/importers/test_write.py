@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from analysis.counting import counting_of
 from analysis.errors import run_command
 from analysis.importers.__main__ import main
 from analysis.importers.write import repetition, words
-from analysis.runlog import Run
+from analysis.runlog.counting import counting_of
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
 

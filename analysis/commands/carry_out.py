@@ -1,0 +1,121 @@
+"""What ``python -m analysis.compare`` does, once it is known what is asked."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis import wording
+from analysis.comparison.matrix import compare_many
+from analysis.comparison.pairwise import compare_runs
+from analysis.comparison.question import margin_of, require_coverage
+from analysis.comparison.rules import Rule, exit_code, judge, parse_rule
+from analysis.comparison.seed_study import compare_seeds
+from analysis.errors import UsageError
+from analysis.importers.direct import open_references
+from analysis.measures import aggregate
+from analysis.measures.aggregate import compare_totals, has_totals_alone
+from analysis.measures.baseline import has_times_alone, speed_alone
+from analysis.report.answers import headline
+from analysis.report.markdown import escape
+from analysis.report.sections import baseline as baseline_sections
+from analysis.report.sections.study import matrix_headline, pair_folder, seeds_cautions, seeds_headline, seeds_meaning
+from analysis.report.terminal import summarise, terminal
+from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
+from analysis.runlog.addresses import default_reports
+from analysis.runlog.reading import Run
+from analysis.runlog.writing import write_atomic
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The runs that the arguments name."""
+
+    runs: list[Run]
+    vs: list[Run]
+    baseline: list[Run]
+    controls: list[Run]
+    earlier: list[Run]
+
+
+def carry_out(args: argparse.Namespace) -> int:
+    """Compare, write the report, print the summary; the exit code."""
+    rules = [parse_rule(text) for text in args.fail_if]
+    margin_of(args.margin)  # a wrong call is told before large logs are read
+    require_coverage(args.min_coverage)
+    with tempfile.TemporaryDirectory() as folder:
+        opened = _open(args, Path(folder))
+        options = {"protocol": args.protocol, "metric": args.metric, "min_coverage": args.min_coverage}
+        options |= {"strict": args.strict, "allow_incomplete": args.allow_incomplete}
+        if args.vs:
+            return _seeds(args, opened, options)
+        options |= {"margin": args.margin, "hypothesis": args.hypothesis, "datasets": args.dataset}
+        options |= {"controls": opened.controls, "earlier": opened.earlier}
+        return _arms(args, opened, options) if len(opened.runs) > 2 else _pair(args, opened, options, rules)
+
+
+def _open(args: argparse.Namespace, folder: Path) -> _Opened:
+    """All runs, log files among them imported into ``folder``."""
+    named = [args.runs, args.vs or (), [args.baseline] if args.baseline else (), args.control, args.earlier]
+    references = [reference for group in named for reference in group]
+    runs = iter(open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete))
+    return _Opened(*([next(runs) for _ in group] for group in named))
+
+
+def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], rules: Sequence[Rule]) -> int:
+    a, b = opened.runs
+    if any(map(has_totals_alone, (a, b))) or all(map(has_times_alone, (a, b))):
+        return _without_steps(a, b, args)
+    comparison = compare_runs(a, b, baseline=next(iter(opened.baseline), None), **options)
+    judgements = [judge(rule, comparison) for rule in rules]
+    report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
+    summarise(comparison, terminal())
+    lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
+    _show(report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    return exit_code(judgements)
+
+
+def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) -> int:
+    matrix = compare_many(opened.runs, **options)
+    report = write_matrix(matrix, args.out or default_reports() / matrix_folder(matrix))
+    lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
+    _show(report, map(wording.one_line, lines))
+    return 0
+
+
+def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) -> int:
+    seeds = compare_seeds(opened.runs, opened.vs, **options)
+    report = write_seeds(seeds, args.out or default_reports() / seeds_folder(seeds))
+    lines = [seeds_headline(seeds), seeds_meaning(seeds), *(f"caution: {text}" for text in seeds_cautions(seeds))]
+    _show(report, map(wording.one_line, lines))
+    return 0
+
+
+def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
+    """Totals, or times alone, beside each other, with what they cannot say; a rule on them cannot be judged."""
+    if args.fail_if or args.baseline:
+        raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
+    if any(map(has_totals_alone, (a, b))):
+        totals = compare_totals(a, b, strict=args.strict)
+        lines, text = aggregate.lines(totals), aggregate.report(totals)
+        lines += [f"caution: {note}" for note in totals.notes]
+    else:
+        lines = baseline_sections.speed_lines(speed_alone(a, b), a.label, b.label)
+        text = f"# {escape(b.label)} against {escape(a.label)}, speed only\n\n" + "\n\n".join(map(escape, lines)) + "\n"
+    report = (args.out or default_reports() / f"{a.name}-vs-{b.name}") / "report.md"
+    try:
+        write_atomic(report, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {report}: {error.strerror}; choose another folder") from error
+    _show(report, lines)
+    return 0
+
+
+def _show(report: Path, lines: Iterable[str]) -> None:
+    console = terminal()
+    for line in (*lines, f"report: {report}"):
+        console.print(line, soft_wrap=True)

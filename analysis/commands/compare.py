@@ -1,0 +1,68 @@
+"""Compare runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
+
+    RUN_A RUN_B                    two runs
+    RUN_A RUN_B RUN_C ...          several arms, each against the first
+    A1 A2 ... --vs B1 B2 ...       several trainings of two arms
+
+A run may be a log file of another tool (``FILE``, or ``FILE#CONDITION`` of a file with several). Prints a summary and
+writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code judges: 0 the rule passed,
+1 it failed, 2 the interval cannot tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from analysis import wording
+from analysis.errors import Parser, UsageError, finite, out_folder, run_command
+
+#: Options that a comparison of seeds does not take.
+_NOT_OF_SEEDS = ("margin", "hypothesis", "dataset", "control", "earlier")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    args = _parser().parse_args(argv)
+    _require_sense(args)
+    from analysis.commands.carry_out import carry_out  # takes a second, for which a wrong call or --help need not wait
+
+    return carry_out(args)
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    """Raises UsageError for options that do not go together."""
+    if len(args.runs) < 2 and not args.vs:
+        raise UsageError("one run is nothing to compare with; name two, or more")
+    if (args.vs or len(args.runs) > 2) and (args.fail_if or args.baseline):
+        raise UsageError("--fail-if and --baseline judge two runs; compare them in pairs")
+    if args.vs and (refused := [name for name in _NOT_OF_SEEDS if getattr(args, name)]):
+        raise UsageError(f"--{refused[0]} is not for --vs; several seeds are compared on all their prompts")
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m analysis.compare", description="Compare runs over the prompts that they share.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
+    parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
+    parser.add_argument("--baseline", metavar="RUN", help="plain decoding of the same prompts, for speed-ups over it")
+    parser.add_argument(
+        "--out", type=out_folder, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)"
+    )
+    parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
+    parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")
+    parser.add_argument("--margin", type=finite, metavar="TOKENS", help="a difference within it counts as none")
+    parser.add_argument("--hypothesis", metavar="TEXT", help="what was expected, for the record")
+    parser.add_argument("--dataset", action="append", metavar="NAME", help="only this data set; may be given again")
+    parser.add_argument("--control", nargs="+", default=(), metavar="RUN", help="frozen, shuffled or static gates")
+    parser.add_argument("--earlier", nargs="+", default=(), metavar="RUN", help="runs whose explored prompts count too")
+    parser.add_argument(
+        "--fail-if", action="append", default=[], metavar="RULE", help="such as 'delta<-0.05': exit 1 if it holds"
+    )
+    parser.add_argument("--min-coverage", type=finite, default=0.95, metavar="SHARE", help="of the smaller run (0.95)")
+    parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
+    parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))

@@ -1,0 +1,143 @@
+"""All the reports that a plan lists: ``python -m analysis.report``.
+
+The plan, ``reports/plan.yaml``:
+
+    comparisons:
+      - {a: study-dflash, b: study-dynadflash, name: title, question: what it is to answer}
+      - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
+      - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
+
+``name``, ``question``, ``protocol``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as
+for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from analysis.comparison.matrix import compare_many
+from analysis.comparison.pairwise import compare_runs
+from analysis.comparison.seed_study import compare_seeds
+from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.report.sections.study import pair_folder
+from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
+from analysis.runlog.addresses import MANIFEST, default_reports, find_runs_folder, resolve
+from analysis.runlog.reading import read_manifest
+
+
+class PlanEntry(BaseModel):
+    """One report of the plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    a: str | list[str]
+    b: str | list[str]
+    controls: list[str] = []
+    protocol: Literal["generate", "prefix"] | None = None
+    metric: str | None = None
+    margin: float | None = None
+    hypothesis: str | None = None
+    name: str | None = None
+    question: str | None = None
+
+    @property
+    def runs(self) -> list[str]:
+        """Every run that it wants."""
+        return [*_list(self.a), *_list(self.b), *self.controls]
+
+
+def _list(runs: str | list[str]) -> list[str]:
+    return [runs] if isinstance(runs, str) else runs
+
+
+class Plan(BaseModel):
+    """``reports/plan.yaml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    comparisons: list[PlanEntry]
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises UsageError if there is none, DataError naming the field at fault."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Plan.model_validate(data)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"no plan {path}; write one, such as 'comparisons: [{{a: RUN, b: RUN}}]', "
+            "or use python -m analysis.compare RUN_A RUN_B"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not YAML ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise DataError(f"{path}: {field}: {first['msg']}") from error
+
+
+def default_plan() -> Path:
+    """``reports/plan.yaml`` beside the nearest ``runs/`` folder, else in the working directory."""
+    return default_reports() / "plan.yaml"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the reports that the plan lists; name what was left out."""
+    parser = Parser(prog="python -m analysis.report", description="Write the reports that a plan lists.")
+    parser.add_argument("plan", nargs="?", type=Path, help="YAML file (default: reports/plan.yaml)")
+    path: Path = parser.parse_args(argv).plan or default_plan()
+    plan = read_plan(path)
+    failures = []
+    for number, entry in enumerate(plan.comparisons, start=1):
+        try:
+            outcome = _write(entry, path.parent)
+        except DataError as error:
+            outcome = f"left out: {error}"
+            failures.append(f"{_title(entry)}: {error}")
+        print(f"[{number}/{len(plan.comparisons)}] {_title(entry)}: {outcome}", flush=True)
+    if unlisted := _unlisted(plan):
+        print(f"not in the plan, left out: {', '.join(unlisted)}")
+    if failures:
+        raise DataError(f"{len(failures)} of {len(plan.comparisons)} comparisons failed; the first: {failures[0]}")
+    return 0
+
+
+def _title(entry: PlanEntry) -> str:
+    return f"{', '.join(_list(entry.a))} vs {', '.join(_list(entry.b))}"
+
+
+def _write(entry: PlanEntry, reports: Path) -> str:
+    """Write one report of the plan, unless a run of it is unfinished; what to tell the user."""
+    for run in entry.runs:
+        status = read_manifest(resolve(run)).status
+        if status != "complete":
+            return f"left out: {run} is {status}, not complete"
+    options: dict[str, Any] = {"title": entry.name, "question": entry.question}
+    if isinstance(entry.a, list):
+        if unused := [name for name in ("controls", "margin", "hypothesis") if getattr(entry, name)]:
+            raise DataError(f"{unused[0]} is not for several seeds, which are compared on all their prompts")
+        study = compare_seeds(entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric)
+        return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / seeds_folder(study), **options)}"
+    asked = {name: getattr(entry, name) for name in ("protocol", "metric", "margin", "hypothesis")}
+    if isinstance(entry.b, list):
+        matrix = compare_many([entry.a, *entry.b], controls=entry.controls, **asked)
+        verdicts = ", ".join(e.verdict for e in matrix.overall)
+        return f"{verdicts}; {write_matrix(matrix, reports / matrix_folder(matrix), **options)}"
+    comparison = compare_runs(entry.a, entry.b, controls=entry.controls, **asked)
+    return f"{comparison.overall.verdict}; {write_report(comparison, reports / pair_folder(comparison), **options)}"
+
+
+def _unlisted(plan: Plan) -> list[str]:
+    """Runs of the nearest ``runs/`` folder that the plan does not compare."""
+    runs = find_runs_folder()
+    listed = {Path(run).name for entry in plan.comparisons for run in entry.runs}
+    return sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}") if p.parent.name not in listed) if runs else []
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))

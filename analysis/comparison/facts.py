@@ -1,0 +1,91 @@
+"""What the arms and data sets of a comparison are, beside their estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.measures.gates import Gates
+from analysis.measures.history import History
+from analysis.measures.positions import Positions
+from analysis.runlog.manifest import Manifest
+from analysis.runlog.pairing import Pairs
+from analysis.runlog.reading import Run
+from analysis.runlog.schema import DEGENERATE
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """One arm of a comparison. ``gates``, ``history``: None if the run has none (or, gates, unusable ones)."""
+
+    side: str  # "A" or "B"
+    name: str  # the run's folder
+    label: str  # how reports call the arm
+    manifest: Manifest
+    positions: Positions
+    gates: Gates | None
+    history: History | None
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What a data set is, beside its estimate. Coverage: share of the target's tokens that the draft vocabulary of
+    the arm holds; degenerate: share of outputs that mostly repeat themselves; None where it was not logged."""
+
+    name: str
+    pairs: int
+    clusters: int
+    role: str | None
+    seen: str | None
+    coverage_a: float | None
+    coverage_b: float | None
+    degenerate_a: float | None
+    degenerate_b: float | None
+    caveats: tuple[str, ...]
+
+
+def labels(a: Run, b: Run) -> tuple[str, str]:
+    """Names that tell the arms apart: labels, else folder names, else A and B beside them."""
+    for pair_of in ((a.label, b.label), (a.name, b.name)):
+        if pair_of[0] != pair_of[1]:
+            return pair_of
+    return f"{a.label} (A)", f"{b.label} (B)"
+
+
+def dataset_facts(name: str, pairs: Pairs, a: Manifest, b: Manifest, protocol: str) -> DatasetFacts:
+    """Facts from the paired prompts and from what the manifests recorded."""
+    used = ["cluster", "study_role", "seen", "repetition_a", "repetition_b"]
+    rows = pairs.frame.loc[pairs.frame["dataset"] == name, used]
+    recorded = [_recorded(manifest, name, protocol) for manifest in (a, b)]
+    caveats = dict.fromkeys(r["caveat"] for r in recorded if r.get("caveat"))
+    return DatasetFacts(
+        name=name,
+        pairs=len(rows),
+        clusters=rows["cluster"].nunique(),
+        role=_values(rows["study_role"]),
+        seen=_values(rows["seen"]),
+        coverage_a=recorded[0].get("vocabulary_coverage"),
+        coverage_b=recorded[1].get("vocabulary_coverage"),
+        degenerate_a=_degenerate(rows["repetition_a"]),
+        degenerate_b=_degenerate(rows["repetition_b"]),
+        caveats=tuple(caveats),
+    )
+
+
+def _recorded(manifest: Manifest, dataset: str, protocol: str) -> Mapping[str, Any]:
+    for evaluation in manifest.evaluations.values():
+        if evaluation.protocol == protocol and dataset in evaluation.datasets:
+            return evaluation.datasets[dataset]
+    return {}
+
+
+def _values(column: pd.Series) -> str | None:
+    return ", ".join(sorted(column.dropna().unique())) or None
+
+
+def _degenerate(repetition: pd.Series) -> float | None:
+    known = repetition.dropna()
+    return float((known > DEGENERATE).mean()) if len(known) else None

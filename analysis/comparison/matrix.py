@@ -1,0 +1,80 @@
+"""More than two arms: every one against the first, as one family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analysis.comparison.pairwise import Comparison, compare_runs
+from analysis.comparison.question import listed
+from analysis.errors import UsageError
+from analysis.runlog.reading import Run
+from analysis.stats.estimate import Estimate
+from analysis.stats.families import adjust
+
+if TYPE_CHECKING:
+    from analysis.report.plots.style import Plot
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Arms against the first. ``comparisons``: each in full, as if alone. ``overall``: their headlines, p adjusted by
+    Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these."""
+
+    comparisons: tuple[Comparison, ...]
+    overall: tuple[Estimate, ...]
+    by_dataset: tuple[Mapping[str, Estimate], ...]
+
+    @property
+    def datasets(self) -> list[str]:
+        """Every data set of any comparison."""
+        return sorted({name for each in self.by_dataset for name in each})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per arm, then one per arm and data set."""
+        rows = []
+        for c, overall, each in zip(self.comparisons, self.overall, self.by_dataset, strict=True):
+            for e in (overall, *each.values()):
+                row: dict[str, Any] = {"arm": c.b.label, "against": c.a.label, "subset": e.subset}
+                for name in ("mean_a", "mean_b", "estimate", "lo", "hi", "p", "p_adjusted", "family_size", "n_pairs"):
+                    row[name] = getattr(e, name)
+                rows.append(row | {"n_clusters": e.n_clusters, "verdict": str(e.verdict)})
+        return pd.DataFrame(rows)
+
+    def to_markdown(self) -> str:
+        """The report, as :func:`analysis.report.writing.write_matrix` has it."""
+        from analysis.report import render
+
+        return render.matrix(self, self.figures())
+
+    def figures(self) -> list[Plot]:
+        """The forest of all arms."""
+        from analysis.report.plots import study as plot_study
+
+        return plot_study.draw_matrix(self)
+
+    def __repr__(self) -> str:
+        from analysis.report.sections import study as study_sections
+
+        return study_sections.matrix_headline(self)
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+
+def compare_many(runs: Sequence[Run | Path | str], **options: Any) -> Matrix:
+    """Compare ``runs[1:]`` with the first; ``options`` are those of :func:`analysis.comparison.pairwise.compare_runs`."""
+    runs = listed(runs)
+    if len(runs) < 2:
+        raise UsageError("a matrix wants at least two runs")
+    comparisons = tuple(compare_runs(runs[0], run, **options) for run in runs[1:])
+    cells = adjust([e for c in comparisons for e in c.by_dataset.values()])
+    by_dataset, taken = [], 0
+    for c in comparisons:
+        by_dataset.append(dict(zip(c.by_dataset, cells[taken:], strict=False)))
+        taken += len(c.by_dataset)
+    return Matrix(comparisons, adjust([c.overall for c in comparisons]), tuple(by_dataset))

@@ -1,0 +1,308 @@
+"""Two runs in, one frozen result out: ``compare_runs(a, b)``. Rendering is elsewhere (report, markdown, plots)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels
+from analysis.comparison.question import headline_of, listed, margin_of, open_run, pick, require_coverage
+from analysis.errors import DataError
+from analysis.measures import exploration, lossless, texts
+from analysis.measures.baseline import AgainstBaseline, against_baseline
+from analysis.measures.benchmark_table import BenchmarkTable, benchmark_table
+from analysis.measures.controls import Control, compare_controls
+from analysis.measures.exploration import Declaration, declare
+from analysis.measures.fairness import (
+    ArmDifference,
+    FairnessRow,
+    cautions_of,
+    compare_arms,
+    design_differences,
+    require_same_target,
+)
+from analysis.measures.gain import GainBySpread, gain_by_spread
+from analysis.measures.gates import Gates, summarise
+from analysis.measures.history import health, load_history
+from analysis.measures.lossless import Outputs, outputs
+from analysis.measures.positions import positions
+from analysis.measures.published import below_published, published_for
+from analysis.measures.seen import by_seen
+from analysis.measures.speed import Speed, speed
+from analysis.measures.throughput import Throughput, throughput
+from analysis.runlog.load import Evaluated, load, protocols
+from analysis.runlog.pairing import Pairs, pair
+from analysis.runlog.reading import Run
+from analysis.stats.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
+from analysis.stats.estimate import Estimate, of_pairs, of_questions
+from analysis.stats.families import adjust
+from analysis.wording import HEADLINES, Caution, Estimand, caution
+
+if TYPE_CHECKING:
+    from analysis.report.plots.style import Plot
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What two runs say about each other, B against A, over the prompts that both have.
+
+    ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
+    the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
+    family adjusted by Holm; ``by_seen`` the same per kind of prompt, by whether training had its template.
+    ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
+    target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
+    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do:
+    pairs of their own. ``controls``, ``gain``: what
+    speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
+    """
+
+    a: ArmSummary
+    b: ArmSummary
+    protocol: str
+    declaration: Declaration
+    overall: Estimate
+    others: tuple[Estimate, ...]
+    by_dataset: Mapping[str, Estimate]
+    by_seen: Mapping[str, Estimate]
+    heterogeneity: Heterogeneity | None
+    interactions: tuple[Interaction, ...]
+    datasets: tuple[DatasetFacts, ...]
+    position_difference: pd.DataFrame
+    speed: Speed | None
+    outputs: Outputs
+    throughput: Throughput | None
+    published: pd.DataFrame
+    benchmarks: BenchmarkTable | None
+    controls: tuple[Control, ...]
+    gain: GainBySpread | None
+    pairs: Pairs
+    fairness: tuple[FairnessRow, ...]
+    differences: tuple[ArmDifference, ...]
+    cautions: tuple[Caution, ...]
+    baseline: AgainstBaseline | None = None
+
+    @property
+    def estimand(self) -> Estimand:
+        """The headline's metric."""
+        return self.declaration.metric
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """The headline, the other estimands, then the data sets."""
+        return (self.overall, *self.others, *self.by_dataset.values())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per estimate; an estimand as its key, an equivalence as its margin and p, cautions as codes."""
+        names = [field.name for field in fields(Estimate) if field.name != "equivalence"]
+        rows = []
+        for e in self.estimates:
+            row = {name: getattr(e, name) for name in names}
+            row |= {"estimand": e.estimand.key, "verdict": str(e.verdict)}
+            row["cautions"] = ", ".join(c.code for c in e.cautions)
+            row["margin"] = e.equivalence.margin if e.equivalence else None
+            row["p_equivalence"] = e.equivalence.p_adjusted if e.equivalence else None
+            rows.append(row)
+        return pd.DataFrame(rows, columns=[*names, "margin", "p_equivalence"])
+
+    def to_markdown(self) -> str:
+        """The report of :func:`analysis.report.writing.write_report`, with figures by name (``figures/<name>.png``)."""
+        from analysis.report import render
+
+        return render.report(self, self.figures())
+
+    def figures(self) -> list[Plot]:
+        """Every figure that there are data for; a :class:`analysis.report.plots.style.Plot` shows itself in a notebook."""
+        from analysis.report.plots import everything as plots
+
+        return plots.draw_all(self)
+
+    def __repr__(self) -> str:
+        from analysis.report import answers
+
+        return answers.headline(self)
+
+    def _repr_markdown_(self) -> str:
+        from analysis.report import render
+
+        return render.summary(self)
+
+
+def compare_runs(
+    run_a: Run | Path | str,
+    run_b: Run | Path | str,
+    *,
+    protocol: str | None = None,
+    metric: str | None = None,
+    margin: float | None = None,
+    hypothesis: str | None = None,
+    datasets: Sequence[str] | str | None = None,
+    controls: Sequence[Run | Path | str] | Run | Path | str = (),
+    earlier: Sequence[Run | Path | str] | Run | Path | str = (),
+    baseline: Run | Path | str | None = None,
+    min_coverage: float = 0.95,
+    strict: bool = False,
+    allow_incomplete: bool = False,
+) -> Comparison:
+    """Compare two runs: is B better than A, by how much, on which data sets.
+
+    A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
+    ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
+    the first protocol that both runs, and the controls, have. ``margin``: a difference within it counts as none (in
+    the metric's unit).
+    ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
+    (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of the three
+    may be one alone.
+    ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
+
+    Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is
+    not positive, or a ``min_coverage`` that is no share. Raises DataError for runs that cannot be read or compared:
+    unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data set, pairs
+    under ``min_coverage`` of the smaller run; and under ``strict`` also for any lost prompt, an unknown target, and
+    unusable gates.
+    """
+    margin = margin_of(margin)
+    require_coverage(min_coverage)
+    datasets = None if datasets is None else listed(datasets)
+    a, b, *others = (open_run(run, allow_incomplete) for run in (run_a, run_b, *listed(earlier)))
+    control_runs = [open_run(run, allow_incomplete) for run in listed(controls)]
+    for run in (a, *control_runs):
+        require_same_target(run, b, strict=strict)
+    protocol, estimand = headline_of(a, b, protocol, metric, control_runs)
+    everything = load(a, protocol), load(b, protocol)
+    first, second = (pick(evaluated, datasets) for evaluated in everything)
+    pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
+    overall = of_pairs(pairs.frame, estimand, margin=margin)
+    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
+    adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
+    by_dataset = dict(zip(names, adjusted, strict=True))
+    balanced = balanced_mean(pairs.frame, estimand, margin)
+    further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
+    joined = of_questions(pairs.frame, margin) if protocol == "generate" else None
+    in_all = len({name for evaluated in everything for name in evaluated.prompts["dataset"].unique()})
+    declaration = declare(
+        pairs,
+        (a, b, *others),
+        hypothesis=hypothesis,
+        metric=estimand,
+        metric_declared=metric is not None,
+        margin=margin,
+        picked=datasets if datasets and len(set(datasets)) < in_all else None,
+    )
+    third = [pick(load(run, protocol), datasets) for run in control_runs]
+    arm_a, arm_b, position_difference = positions(first, second, pairs)
+    label_a, label_b = labels(a, b)
+    rows = compare_arms(a, b, protocol)
+    published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
+    histories = load_history(a), load_history(b)
+    plain = open_run(baseline, allow_incomplete) if baseline is not None else None
+    other, not_shown = _other_protocol(a, b, protocol, datasets)
+    gates_a, gates_b, unusable = _gates(first, second, strict)
+    gain = gain_by_spread(pairs, gates_a, gates_b)
+    if other and protocol == "generate" and not (gates_a or gates_b or unusable):  # our decoding logs none
+        gates_a, gates_b, unusable = _gates(*other[:2], strict)
+    # a first block has no speed and no tau of its own; answers have, whatever protocol the headline is of
+    answers = other if other and protocol == "prefix" else (first, second, pairs)
+    text = outputs(*answers)
+    against = against_baseline(plain, a, b, answers[0].protocol) if plain is not None else None
+    return Comparison(
+        a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
+        b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),
+        protocol=protocol,
+        declaration=declaration,
+        overall=overall,
+        others=(*further, *(e for e in (joined, balanced) if e), *_headline(other, declaration)),
+        by_dataset=by_dataset,
+        by_seen=by_seen(pairs.frame, estimand, margin),
+        heterogeneity=heterogeneity(pairs.frame, by_dataset),
+        interactions=interactions(pairs.frame, estimand),
+        datasets=tuple(dataset_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
+        position_difference=position_difference,
+        speed=speed(*answers),
+        outputs=text,
+        throughput=throughput(a, b),
+        published=published,
+        benchmarks=benchmark_table(*answers, _temperature(a, answers[0].protocol), plain),
+        controls=compare_controls(first, second, third, estimand, min_coverage, strict),
+        gain=gain,
+        pairs=pairs,
+        fairness=rows,
+        differences=design_differences(a.manifest, b.manifest),
+        cautions=(
+            *_unfinished(a, b),
+            *exploration.cautions_of(declaration, in_all),
+            *_lost(pairs),
+            *disagreement(overall, balanced, by_dataset),
+            *lossless.cautions_of(text, (label_a, label_b)),
+            *texts.cautions_of(answers[2], (text.a.mean_tokens, text.b.mean_tokens), (label_a, label_b)),
+            *(against.cautions if against is not None else ()),
+            *cautions_of(rows),
+            *(c for run, history in zip((a, b), histories, strict=True) for c in health(run, history)),
+            *below_published(published, by_dataset),
+            *unusable,
+            *not_shown,
+            caution("one-seed"),
+        ),
+        baseline=against,
+    )
+
+
+def _other_protocol(
+    a: Run, b: Run, protocol: str, datasets: Sequence[str] | None
+) -> tuple[tuple[Evaluated, Evaluated, Pairs] | None, tuple[Caution, ...]]:
+    """Both arms under the other protocol and its own pairs, where both runs have it; or why it is not shown."""
+    for other in HEADLINES:
+        if other != protocol and other in protocols(a) & protocols(b):
+            try:
+                first, second = (pick(load(run, other), datasets) for run in (a, b))
+                return (first, second, pair(first, second, min_coverage=0)), ()
+            except DataError as error:
+                return None, (caution("other-protocol", protocol=other, reason=error),)
+    return None, ()
+
+
+def _headline(other: tuple[Evaluated, Evaluated, Pairs] | None, declared: Declaration) -> tuple[Estimate, ...]:
+    """The other protocol's headline over its own pairs. The margin is in the unit of another metric, and no part of
+    it."""
+    if other is None:
+        return ()
+    found = of_pairs(other[2].frame, HEADLINES[other[0].protocol][0])
+    if declared.margin is None:
+        return (found,)
+    told = caution("no-margin", declared=declared.metric.name, metric=found.estimand.name)
+    return (replace(found, cautions=(*found.cautions, told)),)
+
+
+def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:
+    """Both arms' gates, or, if either is unusable, neither and why."""
+    found = summarise(a), summarise(b)
+    unusable = tuple(f for f in found if isinstance(f, Caution))
+    if unusable and strict:
+        raise DataError(f"{unusable[0].text} --strict allows no such run")
+    first, second = (None if unusable or isinstance(f, Caution) else f for f in found)
+    return first, second, unusable
+
+
+def _temperature(run: Run, protocol: str) -> float:
+    settings = [e.settings for e in run.manifest.evaluations.values() if e.protocol == protocol]
+    return float(settings[0].get("temperature") or 0.0) if settings else 0.0
+
+
+def _unfinished(*runs: Run) -> tuple[Caution, ...]:
+    return tuple(
+        caution("unfinished", run=run.name, status=run.manifest.status)
+        for run in runs
+        if run.manifest.status != "complete"
+    )
+
+
+def _lost(pairs: Pairs) -> tuple[Caution, ...]:
+    if pairs.lost.empty:
+        return ()
+    counts = pairs.lost["reason"].value_counts().sort_index()
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+    total = len(pairs.frame) + len(pairs.lost)
+    return (caution("pairs-lost", n=len(pairs.lost), total=total, reasons=reasons),)

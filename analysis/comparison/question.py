@@ -1,0 +1,84 @@
+"""What is asked of which runs: opening them, the headline's metric, the data sets to compare, and in what bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import DataError, UsageError
+from analysis.runlog.load import Evaluated, protocols
+from analysis.runlog.reading import Run
+from analysis.stats.inference import FINEST
+from analysis.wording import HEADLINES, Estimand
+
+
+def listed(items: Any) -> list[Any]:
+    """Several runs or names as a list; one alone as a list of one, not of its letters."""
+    return [items] if isinstance(items, (str, Path, Run)) else list(items)
+
+
+def margin_of(margin: float | None) -> float | None:
+    """The margin. Raises UsageError for what is no positive, finite number, or one too small to be told from 0."""
+    if margin is None:
+        return None
+    if not (isinstance(margin, Real) and 1 / FINEST <= margin < math.inf):
+        raise UsageError(f"a margin is a positive number of tokens, {1 / FINEST:f} at least, not {margin!r}")
+    return float(margin)
+
+
+def require_coverage(share: float) -> None:
+    """Raises UsageError for what is no share."""
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise UsageError(f"the least coverage is a share from 0 to 1, not {share!r}")
+
+
+def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
+    """The run, opened if it is not yet. Raises DataError as :meth:`Run.open` does."""
+    return run if isinstance(run, Run) else Run.open(run, allow_incomplete=allow_incomplete)
+
+
+def headline_of(
+    a: Run, b: Run, protocol: str | None, metric: str | None, controls: Sequence[Run] = ()
+) -> tuple[str, Estimand]:
+    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have, and if there
+    is one the controls too.
+
+    Raises UsageError for a protocol or a metric that is none, and for a metric that is not the protocol's, DataError
+    for no common protocol.
+    """
+    if protocol not in (None, *HEADLINES):
+        raise UsageError(f"no protocol '{protocol}'; there are {', '.join(HEADLINES)}")
+    if metric is not None:
+        of_metric = {e.key: (p, e) for p, estimands in HEADLINES.items() for e in estimands}
+        if metric not in of_metric:
+            raise UsageError(f"no metric '{metric}'; there are {', '.join(of_metric)}")
+        if protocol not in (None, of_metric[metric][0]):
+            raise UsageError(f"metric {metric} belongs to protocol {of_metric[metric][0]}, not {protocol}")
+        return of_metric[metric]
+    if protocol is None:
+        in_a, in_b = protocols(a), protocols(b)
+        in_all = (in_a & in_b).intersection(*map(protocols, controls))
+        protocol = next((p for p in HEADLINES if p in (in_all or in_a & in_b)), None)
+        if protocol is None:
+            raise DataError(
+                f"{a.address} and {b.address} were evaluated under no common protocol "
+                f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
+            )
+    return protocol, HEADLINES[protocol][0]
+
+
+def pick(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:
+    """Only the prompts of these data sets. Raises DataError for one that the run does not have."""
+    if not datasets:
+        return evaluated
+    known = set(evaluated.prompts["dataset"])
+    if unknown := sorted(set(datasets) - known):
+        raise DataError(
+            f"{evaluated.run.address}: no data set {', '.join(unknown)} under protocol '{evaluated.protocol}' "
+            f"(there: {', '.join(sorted(known))})"
+        )
+    return replace(evaluated, prompts=evaluated.prompts[evaluated.prompts["dataset"].isin(datasets)])

@@ -1,0 +1,88 @@
+"""Rules for continuous integration: ``--fail-if "delta<-0.05"``, judged by the interval, not by the point.
+
+A rule is a claim that must not hold: it fails if the whole 95% interval says that it holds, passes if the whole
+interval says that it does not, and is inconclusive otherwise. No interval is inconclusive too: no data are no pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.comparison.pairwise import Comparison
+from analysis.errors import Exit, UsageError
+from analysis.wording import number, one_line
+
+_RULE = re.compile(
+    r"\s*(?P<what>[a-z_]+)\s*(?:\[(?P<dataset>.*)\])?\s*(?P<sign><|>)\s*(?P<bound>[-+]?[0-9.]+)\s*", re.DOTALL
+)
+_WHAT = "delta (the headline's difference, B - A), a metric's key, or speedup (B over A, times)"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``what`` of ``dataset`` (None: all) must not be below (``<``) or above (``>``) ``bound``."""
+
+    text: str
+    what: str
+    dataset: str | None
+    below: bool
+    bound: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A rule with the interval that judged it."""
+
+    rule: Rule
+    lo: float | None
+    hi: float | None
+    code: Exit
+
+    @property
+    def sentence(self) -> str:
+        word = {Exit.OK: "passed", Exit.RULE_FAILED: "failed", Exit.INCONCLUSIVE: "inconclusive"}[self.code]
+        return f"rule {one_line(self.rule.text)}: {word} (95% interval {number(self.lo)} to {number(self.hi)})"
+
+
+def parse_rule(text: str) -> Rule:
+    """Raises UsageError for anything but ``WHAT[DATASET]<NUMBER`` or ``>``; ``[DATASET]`` is optional."""
+    match = _RULE.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        bound = float(match["bound"])
+    except ValueError as error:
+        raise UsageError(
+            f"--fail-if '{one_line(text)}' is no rule; write WHAT<NUMBER or WHAT>NUMBER, such as 'delta<-0.05' or "
+            f"'delta[humaneval]<-0.1'; WHAT is {_WHAT}"
+        ) from error
+    return Rule(text, match["what"], match["dataset"], match["sign"] == "<", bound)
+
+
+def judge(rule: Rule, comparison: Comparison) -> Judgement:
+    """Hold a rule against a comparison. Raises UsageError for a metric or data set that it does not have."""
+    lo, hi = _interval(rule, comparison)
+    if lo is None or hi is None:
+        return Judgement(rule, lo, hi, Exit.INCONCLUSIVE)
+    holds, fails = (hi < rule.bound, lo >= rule.bound) if rule.below else (lo > rule.bound, hi <= rule.bound)
+    return Judgement(rule, lo, hi, Exit.RULE_FAILED if holds else Exit.OK if fails else Exit.INCONCLUSIVE)
+
+
+def exit_code(judgements: Sequence[Judgement]) -> Exit:
+    """1 if any rule failed, else 2 if any is inconclusive, else 0."""
+    codes = {judgement.code for judgement in judgements}
+    return next((code for code in (Exit.RULE_FAILED, Exit.INCONCLUSIVE) if code in codes), Exit.OK)
+
+
+def _interval(rule: Rule, comparison: Comparison) -> tuple[float | None, float | None]:
+    known = [(e.estimand.key, e.subset, e.lo, e.hi) for e in comparison.estimates]
+    known += [("delta", e.subset, e.lo, e.hi) for e in (comparison.overall, *comparison.by_dataset.values())]
+    if comparison.speed is not None:
+        known += [("speedup", subset, r.lo, r.hi) for subset, r in comparison.speed.pooled("B", "A").items()]
+    for what, dataset, lo, hi in known:
+        if (what, dataset) == (rule.what, rule.dataset):
+            return lo, hi
+    there = ", ".join(sorted({what + (f"[{dataset}]" if dataset else "") for what, dataset, _, _ in known}))
+    raise UsageError(f"--fail-if '{one_line(rule.text)}': not in this comparison, which has {one_line(there)}")

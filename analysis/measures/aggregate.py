@@ -1,0 +1,263 @@
+"""Two runs of which at least one has totals alone: what they say beside each other, and what cannot be concluded.
+
+Totals (vLLM's benchmark, Prometheus counters, log lines, summaries) hold no rows per prompt. A run that has rows is
+brought to totals too, so that both sides are pooled ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from analysis.errors import DataError
+from analysis.measures.fairness import require_same_target, same_target
+from analysis.report.markdown import escape, table
+from analysis.runlog.load import load
+from analysis.runlog.reading import Run
+from analysis.wording import caution, number, one_line, percent
+
+PROTOCOL = "generate"
+ALL = "all requests"
+CANNOT = (
+    "At least one side is totals without rows per prompt. So prompts cannot be paired, there is no interval and no "
+    "test over prompts, and no verdict: a difference may come from other prompts, other output lengths, or chance."
+)
+
+NO_RATIO = "no ratio, since they are not known to be of one load"
+
+
+@dataclass(frozen=True)
+class Total:
+    """Totals of one subset; None is not known. ``tau``: tokens per step with the bonus token; ``mean_of``: what it is
+    a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1;
+    ``ttft_s``, ``e2e_s``: medians over the requests that did not fail, to the first token and to the last.
+    ``settings``: how it was measured, as the log says; ``by_place``: only its place in the log tells it from others, so
+    that it corresponds to nothing in another log. ``drafted``: draft tokens in all."""
+
+    subset: str
+    tau: float | None
+    mean_of: str | None
+    steps: int | None
+    acceptance: float | None
+    survival: tuple[float, ...] | None
+    tokens_per_s: float | None
+    requests: int | None
+    concurrency: int | None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    drafted: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    by_place: bool = False
+
+    @property
+    def k(self) -> int | None:
+        """Draft tokens per step, where they are as many in every step as far as the totals tell."""
+        return self.drafted // self.steps if self.drafted and self.steps and self.drafted % self.steps == 0 else None
+
+
+@dataclass(frozen=True)
+class TotalsComparison:
+    """``rows``: (subset, of A, of B), B against A; ``unmatched``: subsets without a counterpart, by side; ``notes``:
+    what limits the comparison."""
+
+    name_a: str
+    name_b: str
+    label_a: str
+    label_b: str
+    rows: tuple[tuple[str, Total, Total], ...]
+    unmatched: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def has_totals_alone(run: Run) -> bool:
+    """Whether the run holds totals and no evaluated prompt."""
+    return run.has("throughput") and not run.has("prompts")
+
+
+def compare_totals(a: Run, b: Run, *, strict: bool = False) -> TotalsComparison:
+    """Totals beside each other: by subset where names agree, else overall where each side has one overall total.
+
+    Raises DataError for targets that are known and different, and for runs without a subset in common; under
+    ``strict`` also for an unknown target, and for a subset that one side has alone.
+    """
+    require_same_target(a, b, strict=strict)
+    sides = [totals_of(run) for run in (a, b)]
+    totals = [{t.subset: t for t in side if not t.by_place} for side in sides]
+    rows = [(name, totals[0][name], totals[1][name]) for name in totals[0] if name in totals[1]]
+    first, second = (
+        next(iter(side.values())) if len(all_of_it) == len(side) == 1 else side.get(ALL)
+        for side, all_of_it in zip(totals, sides, strict=True)
+    )
+    if not rows and first and second:
+        rows = [(ALL, first, second)]
+    matched = {t.subset for _, *pair in rows for t in pair}
+    unmatched = tuple(
+        f"{side}: {t.subset}" for side, found in zip("AB", sides, strict=True) for t in found if t.subset not in matched
+    )
+    if not rows:
+        by_place = any(t.by_place for found in sides for t in found)
+        why = "; totals that only their place in a file tells apart correspond to nothing" if by_place else ""
+        raise DataError(
+            f"{a.address} and {b.address} have no subset in common ({'; '.join(unmatched[:8])}){why}; "
+            "measure both under the same load and settings, and record what was set"
+        )
+    if unmatched and strict:
+        raise DataError(f"{a.address} and {b.address}: without a counterpart, and --strict allows none: {unmatched[0]}")
+    return TotalsComparison(a.name, b.name, a.label, b.label, tuple(rows), unmatched, _notes(a, b, rows, unmatched))
+
+
+def _notes(a: Run, b: Run, rows: Sequence[tuple[str, Total, Total]], unmatched: Sequence[str]) -> tuple[str, ...]:
+    """What limits the comparison: the conditions that differ or are not known, then what the logs say themselves."""
+    kinds = {t.mean_of for _, *pair in rows for t in pair if t.tau is not None}
+    told = []
+    if len(kinds) > 1:
+        told.append("The two sides take different means of tokens per step, so their difference means little.")
+    for name, x, y in rows:
+        if not _one_load(x, y):
+            told.append(
+                f"{name} is {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}): perhaps other "
+                "requests, or another load."
+            )
+        told += [
+            caution("differs", what=f"{what} ({name})", a=of_a, b=of_b).text
+            for what, of_a, of_b in _settings_that_differ(x, y)
+        ]
+    if same_target(a.manifest.target, b.manifest.target) is None:
+        told.append(caution("unknown", what="target").text)
+    if unmatched:
+        told.append(f"Excluded (no counterpart in the other run): {'; '.join(unmatched)}.")
+    told += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    return tuple(told)
+
+
+def _settings_that_differ(x: Total, y: Total) -> list[tuple[str, str, str]]:
+    """(setting, in A, in B) of what both logs state: draft tokens per step, then the settings by name."""
+    known = [] if None in (x.k, y.k) else [("draft tokens per step", str(x.k), str(y.k))]
+    known += [(name, x.settings[name], y.settings[name]) for name in sorted(x.settings) if name in y.settings]
+    return [(name, of_x, of_y) for name, of_x, of_y in known if of_x != of_y]
+
+
+def totals_of(run: Run) -> list[Total]:
+    """Totals of a run: as logged, or of its evaluated prompts, overall and by data set."""
+    return _logged(run) if has_totals_alone(run) else _pooled(run)
+
+
+def _logged(run: Run) -> list[Total]:
+    named: dict[int, tuple[str, Mapping[str, Any]]] = {
+        int(facts["trial"]): (subset, facts)
+        for evaluation in run.manifest.evaluations.values()
+        for subset, facts in evaluation.datasets.items()
+        if isinstance(facts, Mapping) and facts.get("trial") is not None
+    }
+    found = []
+    times = _medians(run)
+    for row in run.read("throughput").to_pylist():
+        subset, facts = named.get(row["trial"], (f"trial {row['trial']}", {}))
+        drafts, accepted = row["drafts"], row["accepted"]
+        tau = 1 + accepted / drafts if drafts and accepted is not None else facts.get("tau_stated")
+        at = row["accepted_at"]
+        found.append(
+            Total(
+                subset=subset,
+                tau=tau,
+                mean_of=facts.get("mean_of"),
+                steps=drafts,
+                acceptance=accepted / row["draft_tokens"] if row["draft_tokens"] and accepted is not None else None,
+                survival=tuple(n / drafts for n in at) if at and drafts else None,
+                tokens_per_s=row["tokens_per_s"],
+                requests=row["requests"],
+                concurrency=row["concurrency"],
+                drafted=row["draft_tokens"],
+                settings=facts.get("settings") or {},
+                by_place=bool(facts.get("by_place")),
+                **times.get(row["trial"], {}),
+            )
+        )
+    return found
+
+
+def _medians(run: Run) -> dict[int, dict[str, float | None]]:
+    """By trial: the median times of its requests."""
+    if not run.has("requests"):
+        return {}
+    rows = run.read("requests", ["trial", "status", "ttft_s", "e2e_s"]).to_pandas()
+    medians = rows[rows["status"] == "ok"].groupby("trial")[["ttft_s", "e2e_s"]].median()
+    return {int(str(trial)): {k: None if pd.isna(v) else float(v) for k, v in row.items()}
+            for trial, row in medians.to_dict("index").items()}  # fmt: skip
+
+
+def _pooled(run: Run) -> list[Total]:
+    prompts = load(run, PROTOCOL).prompts
+    prompts = prompts[prompts["problem"].isna()]
+    groups = [(ALL, prompts), *((str(name), rows) for name, rows in prompts.groupby("dataset"))]
+    return [_of_rows(name, rows) for name, rows in groups if len(rows)]
+
+
+def _of_rows(name: str, rows: pd.DataFrame) -> Total:
+    steps = int(rows["steps"].sum())
+    tau = float(rows["tokens"].sum()) / steps
+    return Total(name, tau, None, steps, None, None, None, len(rows), None)
+
+
+def lines(c: TotalsComparison) -> list[str]:
+    """The comparison as sentences."""
+    told = [f"A is {one_line(c.label_a)}, B is {one_line(c.label_b)}."]
+    for subset, a, b in c.rows:
+        if a.tau is not None and b.tau is not None:
+            told.append(
+                f"{one_line(subset)}: tokens per step {number(a.tau)} in A, {number(b.tau)} in B, {b.tau - a.tau:+.3f} "
+                f"({100 * (b.tau / a.tau - 1):+.1f}%)."
+            )
+        if a.tokens_per_s and b.tokens_per_s:
+            ratio = f"{b.tokens_per_s / a.tokens_per_s:.2f} times" if _one_load(a, b) else NO_RATIO
+            told.append(
+                f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, {ratio}."
+            )
+        for what, x, y in (("the first token", a.ttft_s, b.ttft_s), ("the last token", a.e2e_s, b.e2e_s)):
+            if x is not None and y is not None:
+                told.append(f"{one_line(subset)}: median time to {what} {x:.3f} s in A, {y:.3f} s in B.")
+    return [*told, CANNOT]
+
+
+def _one_load(a: Total, b: Total) -> bool:
+    """Whether nothing speaks against one load of both: rates of different loads are no comparison of arms."""
+    return a.subset == b.subset and (a.concurrency == b.concurrency or None in (a.concurrency, b.concurrency))
+
+
+def _concurrency(t: Total) -> str:
+    return "concurrency not stated" if t.concurrency is None else f"{t.concurrency:,} at a time"
+
+
+def report(c: TotalsComparison) -> str:
+    """The comparison as Markdown."""
+    headers = ["subset", "arm", "tokens per step", "mean of", "steps", "accepted of drafted", "tokens/s", "requests",
+               "concurrency"]  # fmt: skip
+    rows = [(subset, side, *_cells(t)) for subset, *pair in c.rows for side, t in zip("AB", pair, strict=True)]
+    parts = [f"# {escape(c.label_b)} against {escape(c.label_a)}, totals only"]
+    parts += [escape(text) for text in lines(c)]
+    parts.append(table(headers, rows, numeric=7))
+    for subset, a, b in c.rows:
+        if a.survival and b.survival:
+            longest = max(len(a.survival), len(b.survival))
+            columns = [[percent(t.survival[k]) if k < len(t.survival or ()) else None for k in range(longest)]
+                       for t in (a, b) if t.survival]  # fmt: skip
+            parts.append(f"Drafts whose first k tokens were all accepted, {escape(subset)}:")
+            parts.append(
+                table(["k", "A", "B"], [(k + 1, *pair) for k, pair in enumerate(zip(*columns, strict=True))], 2)
+            )
+    parts.append("\n".join(f"* {escape(note)}" for note in c.notes) if c.notes else "")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _cells(t: Total) -> Sequence[str | None]:
+    def count(n: int | None) -> str | None:
+        return None if n is None else f"{n:,}"
+
+    tau = None if t.tau is None else number(t.tau, 4)
+    speed = None if t.tokens_per_s is None else f"{t.tokens_per_s:,.1f}"
+    share = None if t.acceptance is None else percent(t.acceptance)
+    mean_of = None if t.tau is None else t.mean_of or "steps (pooled)"
+    return tau, mean_of, count(t.steps), share, speed, count(t.requests), count(t.concurrency)

@@ -1,0 +1,100 @@
+"""Exploring and confirming: what was said before looking, and whether the prompts can bear it.
+
+A hypothesis found on some prompts needs other prompts to confirm it. So the report shows what was declared, which
+role the prompts were given before they were used, and whether a confirmatory prompt has been explored before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.runlog.pairing import Pairs
+from analysis.runlog.reading import Run
+from analysis.wording import Caution, Estimand, caution
+
+CONFIRMATORY, EXPLORATORY, UNRECORDED = "confirmatory", "exploratory", "not recorded"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What was asked: ``hypothesis`` in the user's words; the headline ``metric`` and whether the user named it;
+    ``margin`` of equivalence; ``picked``: the data sets asked for, None for all there are; ``roles``: paired prompts
+    by recorded role; ``overlap``: confirmatory prompts, and clusters of them, that were explored before."""
+
+    hypothesis: str | None
+    metric: Estimand
+    metric_declared: bool
+    margin: float | None
+    picked: tuple[str, ...] | None
+    roles: Mapping[str, int]
+    overlap: tuple[int, int]
+
+    @property
+    def confirmatory(self) -> bool:
+        """Whether every prompt was recorded as confirmatory, and none was explored."""
+        return set(self.roles) == {CONFIRMATORY} and not any(self.overlap)
+
+    @property
+    def post_hoc(self) -> bool:
+        """Whether a subset was picked that no record calls confirmatory."""
+        return self.picked is not None and set(self.roles) != {CONFIRMATORY}
+
+
+def declare(
+    pairs: Pairs,
+    runs: Sequence[Run],
+    *,
+    hypothesis: str | None,
+    metric: Estimand,
+    metric_declared: bool,
+    margin: float | None,
+    picked: Sequence[str] | None,
+) -> Declaration:
+    """The declaration for these pairs. ``runs``: those whose exploratory evaluations count as earlier looks."""
+    roles = pairs.frame["study_role"].fillna(UNRECORDED).value_counts().sort_index()
+    return Declaration(
+        hypothesis=hypothesis,
+        metric=metric,
+        metric_declared=metric_declared,
+        margin=margin,
+        picked=tuple(sorted(picked)) if picked else None,
+        roles={str(role): int(count) for role, count in roles.items()},
+        overlap=_overlap(pairs.frame, runs),
+    )
+
+
+def cautions_of(declaration: Declaration, datasets_in_all: int) -> tuple[Caution, ...]:
+    """What limits the claim."""
+    d, told = declaration, []
+    if d.post_hoc and d.picked is not None:
+        told.append(caution("post-hoc", names=", ".join(d.picked), total=datasets_in_all))
+    if set(d.roles) == {EXPLORATORY}:
+        told.append(caution("exploratory"))
+    elif len(d.roles) > 1:
+        told.append(caution("mixed-roles", roles=roles_in_words(d.roles)))
+    if any(d.overlap):
+        told.append(caution("overlap", prompts=d.overlap[0], clusters=d.overlap[1]))
+    return tuple(told)
+
+
+def roles_in_words(roles: Mapping[str, int]) -> str:
+    """``300 confirmatory, 20 exploratory``."""
+    return ", ".join(f"{count:,} {role}" for role, count in roles.items()) or UNRECORDED
+
+
+def _overlap(frame: pd.DataFrame, runs: Iterable[Run]) -> tuple[int, int]:
+    """Confirmatory prompts here, and clusters of them, that an exploratory evaluation of the runs had."""
+    confirming = frame[frame["study_role"] == CONFIRMATORY]
+    if confirming.empty:
+        return 0, 0
+    prompts: set[str] = set()
+    clusters: set[str] = set()
+    for run in runs:
+        rows = run.read("prompts", ["prompt_id", "cluster_id", "study_role"]).to_pandas()
+        explored = rows[rows["study_role"] == EXPLORATORY]
+        prompts |= set(explored["prompt_id"])
+        clusters |= set(explored["cluster_id"])
+    return len(set(confirming["prompt_id"]) & prompts), len(set(confirming["cluster_id"]) & clusters)

@@ -1,0 +1,76 @@
+"""Training curves of a run, and whether they look like a training that ended well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.runlog.reading import Run
+from analysis.wording import Caution, caution
+
+CURVES = ("step", "examples", "loss", "ce", "accepted_length", "val_accepted_length", "val_unseen_accepted_length")
+
+#: The last tenth of a training may lie this much above the best tenth before it is called divergence.
+DIVERGED = 1.25
+#: A gain of validation accepted length over the last quarter of the training that is still a rise.
+RISING = 1.02
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """``curves``: one row per optimizer step, columns CURVES; what was not measured at a step is NaN."""
+
+    curves: pd.DataFrame
+
+    def last(self, column: str) -> float | None:
+        """The last value that was measured, None if none was."""
+        values = self.curves[column].dropna()
+        return float(values.iloc[-1]) if len(values) else None
+
+
+def load_history(run: Run) -> History | None:
+    """The run's history in order of steps, None if it has none (a baseline, an imported log)."""
+    if not run.has("history"):
+        return None
+    curves = run.read("history", CURVES).to_pandas().sort_values("step", ignore_index=True)
+    return History(curves) if len(curves) else None
+
+
+def health(run: Run, history: History | None) -> tuple[Caution, ...]:
+    """Warnings about a training: a loss that is no number, steps that are missing, divergence, and an accepted
+    length that was still rising when it stopped."""
+    if history is None:
+        return ()
+    curves, told = history.curves, []
+    planned = run.manifest.training.steps if run.manifest.training else None
+    if planned is not None and len(curves) < planned:
+        told.append(caution("history-short", run=run.name, n=len(curves), total=planned))
+    loss = curves["loss"]
+    if len(bad := curves.loc[~np.isfinite(loss), "step"]):
+        told.append(caution("history-nan", run=run.name, n=len(bad), total=len(curves), first=int(bad.iloc[0])))
+    elif (ends := _ends(curves)) is not None and ends[1] > DIVERGED * ends[0]:
+        told.append(caution("history-diverged", run=run.name, best=ends[0], last=ends[1]))
+    if (rise := _rise(curves)) is not None and rise[1] > RISING * rise[0]:
+        told.append(caution("history-rising", run=run.name, before=rise[0], last=rise[1]))
+    return tuple(told)
+
+
+def _ends(curves: pd.DataFrame) -> tuple[float, float] | None:
+    """Mean loss of the best tenth and of the last; of the unweighted loss if it is there, since a schedule of the
+    weights moves the other. None under 20 steps."""
+    loss = curves["ce"] if curves["ce"].notna().all() else curves["loss"]
+    if len(loss) < 20:
+        return None
+    tenths = [float(loss.iloc[part].mean()) for part in np.array_split(np.arange(len(loss)), 10)]
+    return min(tenths), tenths[-1]
+
+
+def _rise(curves: pd.DataFrame) -> tuple[float, float] | None:
+    """Validation accepted length nearest before three quarters of the training, and at its end."""
+    measured = curves.dropna(subset=["val_accepted_length"])
+    before = measured[measured["step"] <= 0.75 * curves["step"].iloc[-1]]
+    if before.empty or len(measured) < 4:
+        return None
+    return float(before["val_accepted_length"].iloc[-1]), float(measured["val_accepted_length"].iloc[-1])

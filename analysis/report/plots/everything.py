@@ -1,0 +1,32 @@
+"""The figures of a comparison, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analysis.comparison.pairwise import Comparison
+from analysis.report.plots.estimates import forest, paired_differences
+from analysis.report.plots.gates import contribution_share, gate_against_norm
+from analysis.report.plots.positions import survival
+from analysis.report.plots.speed import speed, throughput
+from analysis.report.plots.style import Plot, house_style
+from analysis.report.plots.training import training_curves
+
+_FIGURES: dict[str, Callable[[Comparison], Plot | None]] = {
+    "paired-differences": paired_differences,
+    "forest": forest,
+    "survival": survival,
+    "speed": speed,
+    "throughput": throughput,
+    "gate-against-norm": gate_against_norm,
+    "contribution-share": contribution_share,
+    "training-curves": training_curves,
+}
+#: File stems of all figures that a report can have.
+NAMES = tuple(_FIGURES)
+
+
+def draw_all(comparison: Comparison) -> list[Plot]:
+    """Every figure that the comparison has data for. Each function draws one, or gives None if it has none."""
+    with house_style():
+        return [plot for draw in _FIGURES.values() if (plot := draw(comparison)) is not None]

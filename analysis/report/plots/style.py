@@ -1,0 +1,122 @@
+"""How figures look and how they become bytes: one style, Agg without pyplot, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import matplotlib.style
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from analysis.comparison.facts import ArmSummary
+from analysis.wording import Verdict, one_line
+
+#: One colour per arm in every figure (Okabe and Ito's palette, told apart by colour-blind readers too).
+ARM_COLOURS = {"A": "#0072B2", "B": "#D55E00"}
+VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_COLOURS["A"]}
+INK, MUTED, GRID = "#222222", "#777777", "#DDDDDD"
+WIDTH = 7.2  # inches: at 150 dpi 1080 pixels, a README column at double density
+
+_STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "text.parse_math": False,  # names may hold $
+    "axes.unicode_minus": False,
+    "svg.hashsalt": "draftlab",
+    "svg.fonttype": "path",
+    "figure.constrained_layout.use": True,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Plot:
+    """A figure with what it shows: ``name`` (file stem), ``caption`` and the numbers in it, tidy."""
+
+    name: str
+    caption: str
+    figure: Figure = field(repr=False)
+    data: pd.DataFrame = field(repr=False)
+
+    def _repr_png_(self) -> bytes:
+        return png(self.figure, dpi=90)  # a notebook keeps its pictures
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw and save inside: the user's matplotlibrc plays no part, and missing glyphs are no news."""
+    with matplotlib.style.context(_STYLE, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """PNG bytes, without the writer's version."""
+    buffer = io.BytesIO()
+    with house_style(), _settled(figure, dpi):
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """SVG bytes, without date, writer's version or random ids."""
+    buffer = io.BytesIO()
+    with house_style(), _settled(figure, 100):
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+@contextmanager
+def _settled(figure: Figure, dpi: int) -> Iterator[None]:
+    """Draw inside at ``dpi``. The figure is laid out once and for good: a layout worked out anew at every saving would
+    move by a hair."""
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        FigureCanvasAgg(figure)
+        for _ in range(2):
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    before = figure.dpi
+    figure.dpi = dpi
+    try:
+        yield
+    finally:
+        figure.dpi = before
+
+
+def csv(data: pd.DataFrame) -> str:
+    """CSV with ``\\n`` line ends and six significant digits."""
+    return data.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def legend(arm: ArmSummary) -> str:
+    """``A: DFlash``: never starts with an underscore, which would hide the entry."""
+    return f"{arm.side}: {cut(arm.label, 40)}"
+
+
+def cut(text: str, at_most: int) -> str:
+    """``text`` on one line, cut to a width that a figure has room for."""
+    text = one_line(text)
+    return text if len(text) <= at_most else text[: at_most - 1] + "…"

@@ -1,0 +1,109 @@
+"""A comparison for machines: ``result.json``, as ``result.schema.json`` describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.comparison.facts import ArmSummary
+from analysis.comparison.matrix import Matrix
+from analysis.comparison.pairwise import Comparison
+from analysis.comparison.seed_study import SeedComparison
+from analysis.wording import Estimand
+
+RESULT_VERSION = 1
+
+
+def to_json(comparison: Comparison, *, title: str | None = None, question: str | None = None) -> str:
+    """Strict JSON (null for what is not defined), floats to 12 significant digits."""
+    c = comparison
+    result = {
+        "kind": "comparison",
+        "protocol": c.protocol,
+        "declaration": c.declaration,
+        "estimands": [dataclasses.asdict(e.estimand) for e in (c.overall, *c.others)],
+        "arms": {arm.side.lower(): _arm(arm) for arm in (c.a, c.b)},
+        "overall": c.overall,
+        "others": c.others,
+        "by_dataset": c.by_dataset,
+        "by_seen": c.by_seen,
+        "heterogeneity": c.heterogeneity,
+        "interactions": c.interactions,
+        "datasets": c.datasets,
+        "position_difference": c.position_difference,
+        "speed": c.speed,
+        "outputs": c.outputs,
+        "throughput": c.throughput,
+        "baseline": c.baseline,
+        "published": c.published,
+        "benchmarks": c.benchmarks,
+        "controls": c.controls,
+        "gain": c.gain,
+        "pairs": {
+            "pairs": len(c.pairs.frame),
+            "evaluated_a": c.pairs.evaluated_a,
+            "evaluated_b": c.pairs.evaluated_b,
+            "coverage": c.pairs.coverage,
+            "lost": c.pairs.lost,
+        },
+        "fairness": c.fairness,
+        "differences": c.differences,
+        "cautions": c.cautions,
+    }
+    return _dump(result, title, question)
+
+
+def matrix_json(matrix: Matrix, *, title: str | None = None, question: str | None = None) -> str:
+    """Several arms against the first; each comparison's own result.json lies in its folder."""
+    arms = [
+        {"name": c.b.name, "label": c.b.label, "overall": overall, "by_dataset": each}
+        for c, overall, each in zip(matrix.comparisons, matrix.overall, matrix.by_dataset, strict=True)
+    ]
+    first = matrix.comparisons[0].a
+    result = {"kind": "matrix", "first": {"name": first.name, "label": first.label}, "arms": arms}
+    return _dump(result, title, question)
+
+
+def seeds_json(study: SeedComparison, *, title: str | None = None, question: str | None = None) -> str:
+    """Several trainings per arm."""
+    return _dump(
+        {"kind": "seeds", **{f.name: getattr(study, f.name) for f in dataclasses.fields(study)}}, title, question
+    )
+
+
+def _dump(result: Mapping[str, Any], title: str | None, question: str | None) -> str:
+    whole = {"result_version": RESULT_VERSION, "title": title, "question": question, **result}
+    return json.dumps(as_json(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _arm(arm: ArmSummary) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "label": arm.label,
+        "positions": arm.positions,
+        "gates": arm.gates.table if arm.gates is not None else None,
+    }
+
+
+def as_json(value: Any) -> Any:
+    """Dataclasses, frames, mappings, sequences and numbers as plain JSON values; an estimand as its key."""
+    if isinstance(value, Estimand):
+        return value.key
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, pd.DataFrame):
+        return [as_json(row) for row in value.to_dict("records")]
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    if value is None or value is pd.NA:
+        return None
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else None
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,108 @@
+"""The part of a report about the six benchmarks of published drafters."""
+
+from __future__ import annotations
+
+from analysis.comparison.facts import ArmSummary
+from analysis.comparison.pairwise import Comparison
+from analysis.measures.benchmark_table import Measured, Published
+from analysis.report.markdown import table
+from analysis.runlog.counting import Counting, counting_of
+from analysis.wording import counted, number, with_interval
+
+
+def benchmark_table(c: Comparison) -> str | None:
+    """Both arms as measured, and beside them what was published benchmark by benchmark."""
+    if (t := c.benchmarks) is None:
+        return None
+    published = [p for p in t.published if p.tau or p.speedup]
+    rows = [
+        (row.benchmark, *((f"{row.prompts:,}", f"{row.responses:,}") if row.datasets else (None, None)),
+         _tau(row.a), _tau(row.b), _speedup(row.a), _speedup(row.b),
+         *(_pair(p.tau.get(row.benchmark), p.speedup.get(row.benchmark)) for p in published))
+        for row in t.rows
+    ]  # fmt: skip
+    if (present := sum(bool(row.datasets) for row in t.rows)) > 1:
+        a, b = t.average_a, t.average_b
+        averages = [number(x, 2) for x in (a.tau, b.tau, a.speedup, b.speedup)]
+        theirs = [_pair(p.average.tau, p.average.speedup) for p in published]
+        rows.append((f"average of these {present}", None, None, *averages, *theirs))
+    headers = ["benchmark", "prompts", "responses", "tau, A", "tau, B", "speed-up, A", "speed-up, B"]
+    headers += [f"published: {p.method}, {p.target}" for p in published]
+    return table(headers, rows, numeric=len(headers) - 1)
+
+
+def _tau(x: Measured | None) -> str | None:
+    return None if x is None else with_interval(x.tau, x.tau_lo, x.tau_hi, 2)
+
+
+def _speedup(x: Measured | None) -> str | None:
+    return None if x is None else with_interval(x.speedup, x.speedup_lo, x.speedup_hi, 2)
+
+
+def _pair(tau: float | None, speedup: float | None) -> str | None:
+    return None if tau is None and speedup is None else f"{number(tau, 2)} / {number(speedup, 2)}"
+
+
+def here(c: Comparison) -> str:
+    """What was measured here: target, decoding and device of both arms, once if they are alike; the data sets."""
+    assert c.benchmarks is not None
+    a, b = (_settings(arm, "generate") for arm in (c.a, c.b))
+    told = a if a == b else f"A: {a}; B: {b}"
+    names = [name for row in c.benchmarks.rows for name in row.datasets]
+    return f"Measured here: {told}. Data sets of the runs: {', '.join(names)}."
+
+
+def _settings(arm: ArmSummary, protocol: str) -> str:
+    manifest = arm.manifest
+    told = [f"target {manifest.target.id}" if manifest.target else "target not recorded"]
+    for evaluation in manifest.evaluations.values():
+        if evaluation.protocol == protocol:
+            settings = evaluation.settings
+            told += [f"block {evaluation.block_size}"] if evaluation.block_size else []
+            told += [f"temperature {settings['temperature']:g}"] if settings.get("temperature") is not None else []
+            told += [f"at most {settings['max_new_tokens']} new tokens"] if settings.get("max_new_tokens") else []
+            break
+    told += [manifest.environment.device] if manifest.environment.device else []
+    counting = counting_of(manifest, protocol)
+    told += [f"counted by its own log: {counting}, seconds of {counting.time}"] if counting != Counting() else []
+    return ", ".join(told)
+
+
+def published_lines(c: Comparison) -> list[str]:
+    """Where each published column comes from, and what it is of."""
+    assert c.benchmarks is not None
+    return [_line(p) for p in c.benchmarks.published]
+
+
+_TARGETS = {True: "a target of the same name", False: "another target than here", None: "the target here is not known"}
+
+
+def _line(p: Published) -> str:
+    told = [
+        _TARGETS[p.same_target],
+        f"temperature {p.temperature:g}",
+        f"hardware {p.hardware or 'not recorded'}",
+        *([p.settings] if p.settings else []),
+    ]
+    own = p.own_average
+    averages = [f"{name} {number(x, 2)}" for name, x in (("tau", own.tau), ("speed-up", own.speedup)) if x is not None]
+    if averages:
+        of = f", of {p.own_average_of}" if p.own_average_of else ""
+        told.append(f"published average {', '.join(averages)}{of}")
+    if not (p.tau or p.speedup):
+        told.append("by benchmark we have no figures")
+    return f"{p.method}, {p.target}: {'; '.join(told)}. Source: {p.source}."
+
+
+def timing_notes(c: Comparison) -> list[str]:
+    """What plain decoding is, if not the arms' own, and why speed-ups are missing or rest on fewer responses."""
+    assert c.benchmarks is not None
+    told = [f"Plain decoding is the run {c.benchmarks.plain_run}."] if c.benchmarks.plain_run else []
+    rows = [(row, x) for row in c.benchmarks.rows for x in (row.a, row.b) if x is not None]
+    if not any(x.timed for _, x in rows):
+        return [*told, "No speed-up: there are no times of plain decoding and of the arms for the same responses."]
+    fewer = [f"{row.benchmark} {x.timed} of {counted(row.responses, 'response')}" for row, x in rows
+             if x.timed < row.responses]  # fmt: skip
+    if fewer:
+        told.append(f"Speed-ups rest on the responses timed both ways: {', '.join(dict.fromkeys(fewer))}.")
+    return told

@@ -1,0 +1,88 @@
+"""The parts of a report about the fusion of target layers."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis import wording
+from analysis.comparison.facts import ArmSummary
+from analysis.comparison.pairwise import Comparison
+from analysis.report.markdown import table
+from analysis.runlog.schema import GATE_QUANTITIES
+from analysis.wording import interval, number, p_value, percent, signed
+
+
+def gate_table(arm: ArmSummary) -> str:
+    """Means with intervals per role and target layer."""
+    assert arm.gates is not None
+    headers = ["tokens", "layer", *(q.replace("_", " ") for q in GATE_QUANTITIES)]
+    rows = []
+    for (role, layer), of_layer in arm.gates.table.groupby(["role", "layer"]):
+        by_quantity = of_layer.set_index("quantity")
+        cells = [_with_interval(*by_quantity.loc[q, ["mean", "lo", "hi"]]) for q in GATE_QUANTITIES]
+        rows.append((role, layer, *cells))
+    return table(headers, rows, numeric=1 + len(GATE_QUANTITIES))
+
+
+def spread_table(arm: ArmSummary) -> str | None:
+    """How the gate moves from token to token: of itself, and relative to the last layer's, which is identified."""
+    if arm.gates is None or not arm.gates.moving:
+        return None
+    headers = ["tokens", "layer", "SD of gate", "within prompts", "between prompts", "SD of log(gate / last layer's)"]
+    rows = []
+    last = arm.gates.table["layer"].max()
+    for (role, layer), of_layer in arm.gates.table.groupby(["role", "layer"]):
+        by_quantity = of_layer.set_index("quantity")
+        parts = [number(x) for x in by_quantity.loc["gate", ["sd", "sd_within", "sd_between"]]]
+        identified = ["—"] * 3
+        if "log_ratio" in by_quantity.index and layer != last:
+            log = by_quantity.loc["log_ratio"]
+            identified = [_with_interval(log["sd"], log["sd_lo"], log["sd_hi"])]
+            identified += [number(log["sd_within"]), number(log["sd_between"])]
+        rows.append((role, layer, *parts, *identified))
+    return table([*headers, "within prompts", "between prompts"], rows, numeric=7)
+
+
+def _with_interval(value: float, lo: float, hi: float) -> str:
+    digits = 3 if abs(value) < 10 else 1
+    if pd.isna(lo):
+        return number(value, digits)
+    return f"{number(value, digits)} ({number(lo, digits)} to {number(hi, digits)})"
+
+
+def gain_sentence(c: Comparison) -> str | None:
+    """The relation between gate spread and gain, in words."""
+    if (g := c.gain) is None:
+        return None
+    gated = c.b.label if g.side == "B" else c.a.label
+    return (
+        f"The gain of {gated} on a prompt changes by {signed(g.slope)} tokens per standard deviation of how far its "
+        f"gate moved there, within data sets (95% interval {interval(g.lo, g.hi)}; {wording.equals_p(g.p)}; "
+        f"correlation {number(g.correlation, 2)}; {g.n_pairs:,} prompts in {g.n_clusters:,} clusters). "
+        "A relation, not an effect: nobody assigned prompts the spread of their gate, and what else they differ in may "
+        "move both."
+    )
+
+
+def control_table(c: Comparison) -> str | None:
+    """B against its controls, and the controls against A."""
+    if not c.controls:
+        return None
+    headers = ["control", "kind", "mean", "B - control", "95% interval", "p, Holm", "verdict, B over control",
+               "control - A", "95% interval", "share of B's gain that it lacks"]  # fmt: skip
+    rows = [
+        (x.label, x.kind, number(x.mean), signed(x.lost.estimate), interval(x.lost.lo, x.lost.hi),
+         p_value(x.lost.p_adjusted), x.lost.verdict, signed(x.kept.estimate), interval(x.kept.lo, x.kept.hi),
+         percent(x.share, 0) + (f" ({percent(x.lo, 0)} to {percent(x.hi, 0)})" if x.lo is not None else ""))
+        for x in c.controls
+    ]  # fmt: skip
+    return table(headers, rows, numeric=8)
+
+
+def strangers(c: Comparison) -> list[str]:
+    """Frozen and shuffled controls that are not recorded as made of B's weights."""
+    return [
+        f"{x.label} is not recorded as a variant of {c.b.name}: it is another drafter, not B with its gate changed."
+        for x in c.controls
+        if x.kind in ("frozen", "shuffled") and not x.of_b
+    ]

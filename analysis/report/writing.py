@@ -1,0 +1,109 @@
+"""Reports on disk: a folder with ``report.md``, ``result.json``, and each figure as PNG and SVG with its CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from analysis.comparison.matrix import Matrix
+from analysis.comparison.pairwise import Comparison
+from analysis.comparison.seed_study import SeedComparison
+from analysis.errors import UsageError
+from analysis.report import render
+from analysis.report.plots import everything as plots
+from analysis.report.plots import style as figures
+from analysis.report.plots.study import MATRIX, SEEDS
+from analysis.report.plots.style import Plot
+from analysis.report.result import matrix_json, seeds_json, to_json
+from analysis.report.sections.study import pair_folder
+from analysis.runlog.writing import write_atomic
+
+REPORT, RESULT, LOST = "report.md", "result.json", "lost-pairs.csv"
+_KINDS = ("png", "svg", "csv")
+
+
+def write_report(
+    comparison: Comparison, folder: Path, *, title: str | None = None, question: str | None = None
+) -> Path:
+    """Write the report of a comparison; returns the path of report.md, which is written last.
+
+    Figures that an earlier report had and this one has not are removed; files of other names are left alone. Raises
+    UsageError if the folder cannot be written.
+    """
+    drawn = plots.draw_all(comparison)
+    files: dict[str, bytes | str] = {}
+    if len(comparison.pairs.lost):
+        files[LOST] = figures.csv(comparison.pairs.lost)
+    files[RESULT] = to_json(comparison, title=title, question=question)
+    text = render.report(comparison, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, (LOST, *_names(plots.NAMES)))
+
+
+def write_matrix(matrix: Matrix, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of several arms, and each comparison's own in a folder inside."""
+    _withdraw(folder)
+    for comparison in matrix.comparisons:
+        write_report(comparison, folder / pair_folder(comparison))
+    drawn = matrix.figures()
+    files = {RESULT: matrix_json(matrix, title=title, question=question)}
+    text = render.matrix(matrix, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, _names((MATRIX,)))
+
+
+def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of several trainings per arm."""
+    drawn = study.figures()
+    files = {RESULT: seeds_json(study, title=title, question=question)}
+    text = render.seeds(study, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, _names((SEEDS,)))
+
+
+def matrix_folder(matrix: Matrix) -> str:
+    """``<A>-vs-<B>-and-<C>``, of the runs' folder names."""
+    return f"{matrix.comparisons[0].a.name}-vs-" + "-and-".join(c.b.name for c in matrix.comparisons)
+
+
+def seeds_folder(study: SeedComparison) -> str:
+    """``<A>-x5-vs-<B>-x5``, of the folder names of the first runs."""
+    return f"{study.runs_a[0]}-x{len(study.runs_a)}-vs-{study.runs_b[0]}-x{len(study.runs_b)}"
+
+
+def _names(stems: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"figures/{stem}.{kind}" for stem in stems for kind in _KINDS)
+
+
+def _write(
+    folder: Path, drawn: Sequence[Plot], files: Mapping[str, bytes | str], text: str, ours: Sequence[str]
+) -> Path:
+    """Write figures, then ``files``, then the report; remove those of ``ours`` that are stale.
+
+    An earlier report goes first: stopped midway, it would stand beside figures of another comparison.
+    """
+    everything: dict[str, bytes | str] = {}
+    for plot in drawn:
+        everything[f"figures/{plot.name}.png"] = figures.png(plot.figure)
+        everything[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
+        everything[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
+    everything |= files
+    everything[REPORT] = text
+    _withdraw(folder)
+    try:
+        for name, data in everything.items():
+            write_atomic(folder / name, data)
+        for name in set(ours) - set(everything):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return folder / REPORT
+
+
+def _withdraw(folder: Path) -> None:
+    try:
+        for name in (REPORT, RESULT):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write the report to {folder}: {error.strerror}; choose another folder")

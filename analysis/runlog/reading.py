@@ -1,0 +1,207 @@
+"""Reading a run folder: manifest and Parquet tables (written by :mod:`analysis.runlog.writing`).
+
+    runs/<name>/run.json               the manifest (analysis.runlog.manifest)
+                <table>.parquet        one file, or a folder of part files (analysis.runlog.schema)
+
+A reader believes the manifest: every part that it lists must be there with its rows, and a run that is not
+``complete`` is refused unless asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from analysis.errors import DataError
+from analysis.runlog.addresses import MANIFEST, located, resolve
+from analysis.runlog.manifest import Manifest
+from analysis.runlog.schema import NULLABLE, SCHEMA_VERSION, TABLES
+
+
+def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Cast ``table`` to the schema of table ``name``: columns in order, exact types; extra columns dropped.
+
+    ``columns``: only these of the schema's, in their order. NaN in an integer column counts as null. Raises DataError
+    naming ``where`` and the column for a column that is missing, cannot be cast without loss, or holds nulls that its
+    schema forbids.
+    """
+    schema = TABLES[name] if columns is None else pa.schema([TABLES[name].field(column) for column in columns])
+    arrays = []
+    for field in schema:
+        if field.name not in table.column_names:
+            raise DataError(f"{where}: column '{field.name}' is missing (table {name}, schema {SCHEMA_VERSION})")
+        column = table[field.name]
+        try:
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if pa.types.is_integer(field.type) and pa.types.is_floating(column.type):
+                column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+            if pa.types.is_string(field.type) and pa.types.is_floating(column.type):
+                raise pa.ArrowInvalid("an id read as a float may have lost digits; write it as a string")
+            column = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{where}: column '{field.name}' is {table[field.name].type}, not {field.type} ({reason})"
+            ) from error
+        if column.null_count and field.name not in NULLABLE.get(name, frozenset()):
+            raise DataError(f"{where}: column '{field.name}' has {column.null_count} nulls; it may have none")
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def rows_to_table(name: str, rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pa.Table:
+    """Arrow table of schema ``name`` from row mappings or from a mapping of columns.
+
+    Nullable columns that are not given become null.
+    """
+    schema = TABLES[name]
+    if isinstance(rows, Mapping):
+        length = max((len(values) for values in rows.values()), default=0)
+        columns = {f.name: rows[f.name] if f.name in rows else [None] * length for f in schema}
+        given = set(rows)
+    else:
+        columns = {f.name: [row.get(f.name) for row in rows] for f in schema}
+        given = set().union(*(row.keys() for row in rows))
+    if unknown := given - set(schema.names):
+        raise ValueError(f"table {name} has no column {', '.join(sorted(unknown))}")
+    arrays = [pa.array(columns[f.name], type=f.type, from_pandas=False) for f in schema]
+    return conform(pa.Table.from_arrays(arrays, schema=schema), name, f"new rows of {name}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder opened for reading, local or behind any fsspec address."""
+
+    address: str
+    manifest: Manifest
+    filesystem: fsspec.AbstractFileSystem
+    root: str
+
+    @classmethod
+    def open(cls, reference: str | Path, *, allow_incomplete: bool = False) -> Run:
+        """Open a run given as a path, an fsspec address, or a name under the nearest ``runs/``.
+
+        Raises DataError if it is missing, of another schema version, unfinished (unless
+        ``allow_incomplete``), or lacks a part that its manifest lists.
+        """
+        address = resolve(str(reference))
+        filesystem, root = located(address)
+        manifest = read_manifest(address)
+        if manifest.status != "complete" and not allow_incomplete:
+            raise DataError(
+                f"{address}: the run is {manifest.status}, not complete; finish it (the same command resumes), "
+                "or pass --allow-incomplete"
+            )
+        run = cls(address, manifest, filesystem, root)
+        run._check_parts()
+        return run
+
+    @property
+    def name(self) -> str:
+        """The folder's name, by which reports call the run."""
+        return PurePosixPath(self.root.rstrip("/")).name
+
+    @property
+    def label(self) -> str:
+        """What people call this arm: the manifest's label, else the folder's name."""
+        return self.manifest.label or self.name
+
+    def tables(self) -> list[str]:
+        """Names of the tables that this run has, in schema order."""
+        return [name for name in TABLES if self.files(name)]
+
+    def has(self, name: str) -> bool:
+        """Whether the run has table ``name``."""
+        return bool(self.files(name))
+
+    def files(self, name: str) -> list[str]:
+        """Paths (on ``filesystem``) of the table's part files: as listed, or as found in an unlisted table."""
+        if name in self.manifest.tables:
+            return [f"{self.root}/{part.file}" for part in self.manifest.tables[name]]
+        path = f"{self.root}/{name}.parquet"
+        if self.filesystem.isfile(path):
+            return [path]
+        if self.filesystem.isdir(path):
+            found = self.filesystem.glob(f"{path}/*.parquet")
+            return sorted(f for f in found if not PurePosixPath(f).name.startswith("."))
+        return []
+
+    def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The whole table, held against its schema. Raises DataError naming the file and column at fault."""
+        parts = list(self.iter_parts(name, columns))
+        if not parts:
+            raise DataError(f"{self.address}: the run has no {name}.parquet")
+        return pa.concat_tables(parts)
+
+    def iter_parts(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The table's part files, one conformed Arrow table each."""
+        for path in self.files(name):
+            yield self.read_part(name, path, columns)
+
+    def read_part(self, name: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One part file of table ``name``, conformed; of its columns only those asked for are read."""
+        try:
+            with self.filesystem.open(path, "rb") as file:
+                parquet = pq.ParquetFile(file)
+                there = set(parquet.schema_arrow.names)
+                table = parquet.read(columns=None if columns is None else [c for c in columns if c in there])
+        except (ValueError, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
+        return conform(table, name, path, columns)
+
+    def _check_parts(self) -> None:
+        for name, parts in self.manifest.tables.items():
+            for part in parts:
+                path = f"{self.root}/{part.file}"
+                if not self.filesystem.exists(path):
+                    raise DataError(f"{path}: listed in {MANIFEST} but missing; copy the whole run folder")
+                try:
+                    with self.filesystem.open(path, "rb") as file:
+                        rows = pq.ParquetFile(file).metadata.num_rows
+                except (ValueError, OSError) as error:
+                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    raise DataError(
+                        f"{path}: not a readable Parquet file ({reason}); copy or write it again"
+                    ) from error
+                if rows != part.rows:
+                    raise DataError(f"{path}: {rows} rows, but {MANIFEST} lists {part.rows} for table {name}")
+
+
+def read_manifest(address: str) -> Manifest:
+    """The manifest of a run folder. Raises DataError if missing, not JSON, or of another schema version."""
+    filesystem, root = located(address)
+    path = f"{root}/{MANIFEST}"
+    try:
+        text = filesystem.cat_file(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{address}: no {MANIFEST}; a run folder has one") from error
+    except Exception as error:  # each library of a storage has errors of its own: no credentials, no network
+        raise DataError(f"{address}: cannot be read ({type(error).__name__}: {error})") from error
+    try:
+        data = json.loads(text, parse_constant=lambda _: math.nan)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{path}: not JSON ({error}); the file is damaged or half-written") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise DataError(
+            f"{path}: schema_version is {version!r}; this draftlab reads {SCHEMA_VERSION}; "
+            "use the draftlab that wrote it, or import the run anew"
+        )
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(piece) for piece in first["loc"])
+        raise DataError(f"{path}: field '{field}': {first['msg']}") from error

@@ -1,0 +1,181 @@
+"""Means of clustered observations: prompts that share an original question or a template are not independent.
+
+One partition serves every method, so that no two of them can disagree about who belongs together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy import special
+
+from analysis.errors import DataError
+from analysis.keys import flat
+from analysis.stats.exact import SMALLEST_P
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Which cluster each observation belongs to: ``index`` (n,) in 0..count - 1, by sorted cluster id."""
+
+    index: NDArray[np.int64]
+    count: int
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(C,) observations per cluster."""
+        return np.bincount(self.index, minlength=self.count)
+
+    @property
+    def singletons(self) -> bool:
+        """Whether every cluster holds one observation."""
+        return self.count == self.index.size
+
+    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(C,) cluster sums of ``values`` (n,); integers stay integers."""
+        sums = np.zeros(self.count, dtype=values.dtype)
+        np.add.at(sums, self.index, values)
+        return sums
+
+    def subset(self, rows: NDArray[np.bool_]) -> Partition:
+        """The partition of the observations in ``rows``, (n,) booleans."""
+        return self if rows.all() else Partition.numbered(self.index[rows], self.count)
+
+    @classmethod
+    def numbered(cls, numbers: NDArray[np.int64], count: int) -> Partition:
+        """The partition by numbers in 0..count - 1, not all of which need occur."""
+        present = np.zeros(count, dtype=bool)
+        present[numbers] = True
+        if present.all():
+            return cls(numbers, count)
+        return cls((np.cumsum(present) - 1)[numbers], int(present.sum()))
+
+
+def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
+    """The partition by cluster id, or by numbers of clusters (not negative) that stand for ids in the same order.
+
+    Raises DataError if any id is missing (None, NaN or empty).
+    """
+    column = ids if isinstance(ids, pd.Series) else pd.Series(ids if isinstance(ids, np.ndarray) else list(ids))
+    if column.dtype.kind == "i":
+        numbers = column.to_numpy(dtype=np.int64)
+        return Partition.numbered(numbers, int(numbers.max(initial=-1)) + 1)
+    if isinstance(column.dtype, pd.StringDtype):
+        missing = int((column.isna() | (column == "")).sum())
+    else:
+        missing = sum(not isinstance(i, str) or not i for i in column)
+    if missing:
+        raise DataError(
+            f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own if none is known"
+        )
+    encoded = flat(pa.array(column, from_pandas=True)).dictionary_encode()
+    names, index = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+    if not pc.all(pc.less(names[:-1], names[1:])).as_py():
+        rank = np.empty(len(names), np.int64)
+        rank[pc.sort_indices(names).to_numpy()] = np.arange(len(names))
+        index = rank[index]
+    return Partition(index, len(names))
+
+
+@dataclass(frozen=True)
+class ClusterMean:
+    """A mean with its cluster-robust t interval; what is not defined is None.
+
+    ``df``: degrees of freedom of the t, 0 without a standard error; ``effective``: df + 1, the number of equal,
+    equally variable clusters that would give as much (the number of clusters where all are equal, the number of
+    prompts where all are independent). ``design_effect`` is the variance over that of independent observations;
+    ``icc`` the one-way ANOVA estimate of the correlation within a cluster, which can be negative.
+    """
+
+    mean: float
+    se: float | None
+    lo: float | None
+    hi: float | None
+    p: float | None
+    df: float
+    design_effect: float | None
+    icc: float | None
+
+    @property
+    def effective(self) -> float:
+        """Effective number of independent units."""
+        return self.df + 1
+
+
+def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterMean:
+    """Mean of ``values`` (n,) with a CR2 standard error and a t with Satterthwaite degrees of freedom.
+
+    CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) divides each squared cluster sum of residuals by
+    1 - n_c/n, its expected shrinkage: se^2 = sum of (sum of residuals in c)^2 / (1 - n_c/n) / n^2. The degrees of
+    freedom are those of this estimator (:func:`satterthwaite`) under a random-effects model with the observed
+    intraclass correlation (Imbens and Kolesar 2016), so that a few large clusters count for what they are. Clusters
+    of one give the ordinary t test, C equal clusters a t with C - 1. One cluster has no standard error; a standard
+    error of 0 has no p.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n, count, mean = x.size, clusters.count, float(x.mean())
+    if count < 2:
+        return ClusterMean(mean, None, None, None, None, 0.0, None, None)
+    residual = without_rounding(x - mean, x)
+    sums = without_rounding(clusters.sums(residual), x)
+    sizes = clusters.sizes.astype(np.float64)
+    se = math.sqrt(float((sums**2 / (1 - sizes / n)).sum())) / n
+    icc = _icc(residual, clusters)
+    df = satterthwaite(sizes, icc or 0.0)
+    half = float(special.stdtrit(df, (1 + level) / 2)) * se
+    p = max(2 * float(special.stdtr(df, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
+    independent = _squares(residual) / (n - 1) / n
+    design_effect = se**2 / independent if independent > 0 else None
+    return ClusterMean(mean, se, mean - half, mean + half, p, df, design_effect, icc)
+
+
+def satterthwaite(sizes: FloatArray, icc: float) -> float:
+    """Degrees of freedom of the CR2 variance of a mean over clusters of these ``sizes``, (C,), C >= 2.
+
+    With v_c = n_c (1 + (n_c - 1) icc), ``icc`` cut to 0..1, the variance of a cluster's sum, the estimator is a
+    quadratic form z'Mz in the residual sums, whose covariance is B = diag(v) - p v' - v p' + (sum v) p p', p = n_c/n;
+    the degrees of freedom are tr(MB)^2 / tr(MBMB), in O(C) steps.
+    """
+    n = float(sizes.sum())
+    p, v = sizes / n, sizes * (1 + (sizes - 1) * min(max(icc, 0.0), 1.0))
+    w, total = 1 / (1 - p), float(v.sum())
+    diagonal = v - 2 * p * v + total * p**2
+    # B off its diagonal is total p_c p_d - p_c v_d - v_c p_d; the sum of its squares, and what the diagonal adds
+    pp, vv, pv = float((w * p * p).sum()), float((w * v * v).sum()), float((w * p * v).sum())
+    squares = total**2 * pp**2 + 2 * pp * vv - 4 * total * pp * pv + 2 * pv**2
+    squares += float((w**2 * (diagonal**2 - (diagonal - v) ** 2)).sum())
+    return float((w * diagonal).sum()) ** 2 / squares
+
+
+def _squares(x: FloatArray) -> float:
+    """Sum of squares, without the threads that a product of vectors may start for it."""
+    return float(np.square(x).sum())
+
+
+def without_rounding(differences: NDArray[Any], scale: FloatArray) -> FloatArray:
+    """``differences`` with those that are rounding errors of values of this scale set to 0: equal is equal."""
+    size = float(np.abs(scale).max(initial=0.0))
+    equal = np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size
+    return np.where(equal, 0.0, differences) if equal.any() else differences
+
+
+def _icc(residual: FloatArray, clusters: Partition) -> float | None:
+    if clusters.singletons:
+        return None
+    n, count, sizes = residual.size, clusters.count, clusters.sizes
+    means = clusters.sums(residual) / sizes
+    between = float(sizes @ means**2) / (count - 1)
+    within = float(((residual - means[clusters.index]) ** 2).sum()) / (n - count)
+    typical = (n - float(sizes @ sizes) / n) / (count - 1)  # cluster size, adjusted for inequality
+    spread = between + (typical - 1) * within
+    return (between - within) / spread if spread > 0 else None

@@ -1,0 +1,251 @@
+"""Paired estimates: B - A over the same prompts, with the verdict that interval and test leave.
+
+A sign-flip test asks for symmetry about 0 and an interval for the mean, so a verdict needs both to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis import wording
+from analysis.stats import exact
+from analysis.stats.cluster import Partition, cluster_t, partition
+from analysis.stats.inference import ALPHA, FEWEST, LEVEL, Equivalence, fewest_that_differ, infer
+from analysis.stats.ratio import linearise
+from analysis.stats.sensitivity import detectable
+from analysis.wording import Caution, Estimand, Verdict, caution, counted
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A paired difference, B - A, with what it rests on. None is: not defined.
+
+    ``subset``: the data set, or the kind of prompts, it is about, None for all. ``lo_a`` to ``hi_b``: cluster-robust
+    t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
+    ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
+    ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
+    pairs without a difference; ``n_differ``: clusters with one, the units that the estimate rests on. ``se``, its
+    degrees of freedom ``df``, ``design_effect``, ``icc``: of the cluster-robust mean, whatever the method. ``mde``: the
+    true difference that a test like this one finds with probability 0.8, at 0.05 over the size of the family; none
+    where fewer units differ than such a test wants. ``equivalence``: if a margin was given and the data allow
+    the tests.
+    """
+
+    estimand: Estimand
+    subset: str | None
+    method: str
+    mean_a: float | None
+    lo_a: float | None
+    hi_a: float | None
+    mean_b: float | None
+    lo_b: float | None
+    hi_b: float | None
+    estimate: float | None
+    lo: float | None
+    hi: float | None
+    level: float
+    p: float | None
+    p_adjusted: float | None
+    family_size: int
+    n_pairs: int
+    n_clusters: int
+    n_zero: int
+    n_differ: int
+    se: float | None
+    df: float
+    design_effect: float | None
+    icc: float | None
+    mde: float | None
+    equivalence: Equivalence | None
+    verdict: Verdict
+    cautions: tuple[Caution, ...]
+
+
+#: What an estimate takes from a pair, beside its cluster.
+COUNTS = ("tokens_a", "steps_a", "tokens_b", "steps_b")
+
+
+def cluster_column(frame: pd.DataFrame) -> str:
+    """The column by which pairs belong together: the clusters' numbers, if they were given any, else their ids."""
+    return "cluster" if "cluster" in frame else "cluster_id"
+
+
+def values_of(frame: pd.DataFrame, estimand: Estimand) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Values of arm A and of arm B, (n,) each over the pairs in ``frame``, whose means are the metric of the arms and
+    whose difference has the variance of its estimate: integers for accepted lengths, else floats."""
+    tokens = frame["tokens_a"].to_numpy(), frame["tokens_b"].to_numpy()
+    if estimand is wording.ACCEPTED_LENGTH:
+        return exact.as_integers(tokens[0]), exact.as_integers(tokens[1])
+    steps = frame["steps_a"].to_numpy(), frame["steps_b"].to_numpy()
+    if estimand is wording.TAU_POOLED and len(frame):
+        return linearise(tokens[0], steps[0]), linearise(tokens[1], steps[1])
+    return tokens[0] / steps[0], tokens[1] / steps[1]
+
+
+def tied(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which pairs have the same counts in both arms, (n,)."""
+    return ((frame["tokens_a"] == frame["tokens_b"]) & (frame["steps_a"] == frame["steps_b"])).to_numpy()
+
+
+def of_pairs(
+    frame: pd.DataFrame, estimand: Estimand, subset: str | None = None, margin: float | None = None
+) -> Estimate:
+    """The estimate over pairs (:class:`analysis.runlog.pairing.Pairs`), those of data set ``subset`` if one is named; no pairs
+    give an empty estimate."""
+    rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
+    return of_values(*values_of(rows, estimand), tied(rows), rows[cluster_column(rows)], estimand, subset, margin)
+
+
+def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
+    """The mean of tau over questions, the turns of each taken together; None if no pair is a later turn."""
+    if not (frame["turn"] > 0).any():
+        return None
+    questions = frame.groupby(["prompt_id", "sample"], sort=True)
+    joined = questions[list(COUNTS)].sum()
+    joined[cluster_column(frame)] = questions[cluster_column(frame)].first()
+    return of_pairs(joined.reset_index(drop=True), wording.TAU_QUESTIONS, margin=margin)
+
+
+def conclude(
+    estimate: Estimate, p_adjusted: float | None, family_size: int, p_equivalence: float | None = None
+) -> Estimate:
+    """``estimate`` with its p-values adjusted within a family, and the verdict that this leaves.
+
+    With a margin, a difference that is told from 0 but shown to lie inside it is equivalent, not better.
+    """
+    alpha = ALPHA / max(family_size, 1)
+    least = fewest_that_differ(estimate.method, alpha)
+    equivalence = estimate.equivalence
+    if equivalence is not None and p_equivalence is not None:
+        equivalence = replace(equivalence, p_adjusted=p_equivalence)
+    estimate = replace(
+        estimate,
+        p_adjusted=p_adjusted,
+        family_size=family_size,
+        mde=detectable(estimate.se, estimate.df, alpha=alpha) if estimate.n_differ >= least else None,
+        equivalence=equivalence,
+    )
+    verdict, told = _verdict(estimate)
+    if estimate.se and estimate.n_clusters >= FEWEST and estimate.n_differ < least:
+        units = counted(estimate.n_clusters, "prompt" if estimate.n_clusters == estimate.n_pairs else "cluster")
+        told = (*told, caution("few-differ", n=estimate.n_differ, units=units, least=least))
+    kept = tuple(c for c in estimate.cautions if c.code not in _OF_THE_VERDICT)
+    return replace(estimate, verdict=verdict, cautions=(*kept, *told))
+
+
+_OF_THE_VERDICT = (
+    "p-without-interval",
+    "seeds-without-prompts",
+    "interval-without-p",
+    "alone-not-in-family",
+    "inside-margin",
+    "few-differ",
+)
+
+
+def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
+    """The word, and what there is to say about it."""
+    if any(c.code == "few-seeds" for c in e.cautions):
+        return Verdict.INCONCLUSIVE, ()
+    equivalent = e.equivalence is not None and e.equivalence.shown
+    if e.n_pairs > 1 and e.n_zero == e.n_pairs:
+        return (Verdict.EQUIVALENT if equivalent else Verdict.IDENTICAL), ()
+    rejects = e.p_adjusted is not None and e.p_adjusted < ALPHA
+    excludes = e.lo is not None and e.hi is not None and (e.lo > 0 or e.hi < 0)
+    p = wording.p_value(e.p_adjusted)
+    if equivalent and e.equivalence is not None:
+        inside = (caution("inside-margin", p=p, margin=e.equivalence.margin),) if rejects and excludes else ()
+        return Verdict.EQUIVALENT, inside
+    if rejects and excludes:
+        return (Verdict.B_BETTER if e.lo is not None and e.lo > 0 else Verdict.A_BETTER), ()
+    if rejects and e.lo is not None:
+        code = "seeds-without-prompts" if e.method.startswith("crossed") else "p-without-interval"
+        return Verdict.INCONCLUSIVE, (caution(code, p=p),)
+    if excludes:
+        if e.p is not None and e.p < ALPHA:
+            alone = wording.p_value(e.p)
+            return Verdict.INCONCLUSIVE, (caution("alone-not-in-family", alone=alone, size=e.family_size, p=p),)
+        adjusted = f" after Holm over {e.family_size}" if e.family_size > 1 else ""
+        return Verdict.INCONCLUSIVE, (caution("interval-without-p", p=p, adjusted=adjusted),)
+    return Verdict.INCONCLUSIVE, ()
+
+
+_OF_THE_ARMS = ("mean_a", "lo_a", "hi_a", "mean_b", "lo_b", "hi_b")
+
+
+def own_mean(values: NDArray[Any], clusters: Partition) -> tuple[float, float | None, float | None]:
+    """One arm's mean of ``values`` (n,) with its cluster-robust t interval; none where clusters do not differ, since
+    want of spread is not certainty."""
+    found = cluster_t(values, clusters, LEVEL)
+    return (found.mean, found.lo, found.hi) if found.se else (found.mean, None, None)
+
+
+def of_values(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    ties: NDArray[np.bool_],
+    cluster_ids: Iterable[str],
+    estimand: Estimand,
+    subset: str | None = None,
+    margin: float | None = None,
+) -> Estimate:
+    """The estimate of mean(b) - mean(a), (n,) values per arm of the same prompts; ``ties``, (n,): pairs that do not
+    differ, though a linearised ratio may."""
+    n = a.size
+    if n == 0:
+        nothing = (*_OF_THE_ARMS, "estimate", "lo", "hi", "p", "p_adjusted", "se", "design_effect", "icc", "mde")
+        return Estimate(
+            estimand=estimand,
+            subset=subset,
+            method="none",
+            **dict.fromkeys(nothing),
+            level=LEVEL,
+            family_size=0,
+            df=0,
+            n_pairs=0,
+            n_clusters=0,
+            n_zero=0,
+            n_differ=0,
+            equivalence=None,
+            verdict=Verdict.INCONCLUSIVE,
+            cautions=(caution("no-pairs"),),
+        )
+    differences, clusters = b - a, partition(cluster_ids)
+    robust = cluster_t(differences, clusters, LEVEL)
+    reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
+    found = infer(differences, clusters, robust, margin, reach)
+    return conclude(
+        Estimate(
+            estimand=estimand,
+            subset=subset,
+            method=found.method,
+            **dict(zip(_OF_THE_ARMS, (*own_mean(a, clusters), *own_mean(b, clusters)), strict=True)),
+            estimate=robust.mean,
+            lo=found.lo,
+            hi=found.hi,
+            level=LEVEL,
+            p=found.p,
+            p_adjusted=found.p,
+            family_size=1,
+            n_pairs=n,
+            n_clusters=clusters.count,
+            n_zero=int(ties.sum()),
+            n_differ=clusters.subset(~ties).count,
+            se=robust.se,
+            df=robust.df,
+            design_effect=robust.design_effect,
+            icc=robust.icc,
+            mde=None,
+            equivalence=found.equivalence,
+            verdict=Verdict.INCONCLUSIVE,
+            cautions=found.cautions,
+        ),
+        found.p,
+        1,
+    )

@@ -1,0 +1,246 @@
+"""Evaluate trained arms on held-out prompts: ``python -m drafters.evaluate RUN [RUN ...] --prompts ...``.
+
+Several runs of one target are evaluated together, on the same prompts: under ``prefix`` the target answers each
+batch once for all of them, under ``generate`` the arms take turns on every prompt. Under torchrun the batches
+are shared among the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.runlog.addresses import resolve
+from analysis.runlog.manifest import Evaluation, settings_hash
+from analysis.runlog.reading import Run, read_manifest
+from drafters.checkpoints.folder import load_drafter, weights_sha256
+from drafters.commands.baseline import NEXT_TOKEN, load_next_token
+from drafters.commands.train import FINAL, TRAINING_PROMPTS, default_device
+from drafters.config import parse
+from drafters.evaluation.arms import Arm, BlockArm
+from drafters.evaluation.controls import CONTROLS, control_arm, control_run, weights_of
+from drafters.evaluation.generation import Generate, GenerateSettings
+from drafters.evaluation.prefix import GATE_SAMPLING, Prefix
+from drafters.evaluation.stage import Evaluated, begin, finish
+from drafters.progress import progress
+from drafters.prompts.sources import (
+    Prompt,
+    PromptSource,
+    load_prompts,
+    messages,
+    parse_source,
+    prompt_set_hash,
+    remove_overlap,
+)
+from drafters.ranks import Rank
+from drafters.target.frozen import Target
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Prompts that no run under evaluation was trained on, and the clusters that training had."""
+
+    prompts: tuple[Prompt, ...]
+    trained_clusters: frozenset[str]
+    removed: int
+
+    def seen(self, prompt: Prompt) -> str:
+        """Column ``seen``: whether the prompt's cluster (its template) occurs in the training set."""
+        return "template seen" if prompt.cluster_id in self.trained_clusters else "unseen"
+
+
+def evaluate(
+    references: Sequence[str],
+    sources: Sequence[PromptSource],
+    *,
+    generate: GenerateSettings | None = None,
+    batch_size: int = 32,
+    device: str = "cpu",
+) -> list[str]:
+    """Evaluate runs with the ``prefix`` protocol, or with ``generate`` as set; returns a line per run.
+
+    Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
+    """
+    folders = [Path(resolve(reference)) for reference in references]
+    target = common_target(folders, device)
+    arms = [load_arm(folder, target, device) for folder in folders]
+    held_out = _held_out(load_prompts(sources), folders)
+    settings: dict[str, Any] = {
+        "protocol": "generate" if generate else "prefix",
+        "prompts": [source.model_dump(mode="json") for source in sources],
+        "batch_size": batch_size,
+        **(generate.model_dump(mode="json") if generate else {"gate_sampling": GATE_SAMPLING}),
+    }
+    eval_id = settings_hash(settings)[:12]
+    record = Evaluation(
+        status="running",
+        protocol=settings["protocol"],
+        settings=settings,
+        prompt_set_sha256=prompt_set_hash(held_out.prompts),
+        prompts=len(held_out.prompts),
+        block_size=1,  # each arm's own is entered with its run
+    )
+    caveats = []
+    if held_out.removed:
+        caveats = [f"evaluation {eval_id}: {held_out.removed} prompts are training prompts, and were left out"]
+    lines, runs = [], []
+    for folder, arm in zip(folders, arms, strict=True):
+        run = begin(folder, arm, eval_id, record, caveats)
+        if run is None:
+            lines.append(f"{folder}: evaluation {eval_id} is complete already; nothing to do")
+        else:
+            runs.append(run)
+    if runs:
+        roles = {source.label: source.role for source in sources}
+
+        def describe(prompt: Prompt) -> dict[str, Any]:
+            return {
+                "cluster_id": prompt.cluster_id,
+                "category": prompt.category,
+                "study_role": roles.get(prompt.dataset),
+                "seen": held_out.seen(prompt),
+            }
+
+        protocol: Prefix | Generate = Prefix(target, eval_id, describe)
+        if generate:
+            protocol = Generate(target, eval_id, describe, generate)
+            if generate.baseline:
+                protocol.warm_up(held_out.prompts[0], [run.arm for run in runs])
+        lines += _ask(runs, protocol, _batches(target, held_out.prompts, batch_size))
+    return [*lines, *caveats]
+
+
+def _ask(runs: Sequence[Evaluated], protocol: Prefix | Generate, batches: Sequence[Sequence[Prompt]]) -> list[str]:
+    """Do every batch of this rank that some run still lacks, and join them where they are all there."""
+    rank, started = Rank.of_environment(), time.monotonic()
+    mine = range(rank.number, len(batches), rank.world)
+    with progress(f"evaluate {', '.join(run.folder.name for run in runs)}", len(mine)) as tick:
+        for done, number in enumerate(mine, 1):
+            missing = [run for run in runs if run.lacks(number)]
+            if missing:
+                found = protocol.batch(batches[number], [run.arm for run in missing])
+                for run, rows in zip(missing, found, strict=True):
+                    run.keep(number, rows)
+            tick(done, "")
+    prompts = sum(len(batch) for batch in batches)
+    lines = []
+    for run in runs:
+        whole = finish(run, len(batches), rank.world, time.monotonic() - started)
+        state = f"{prompts} prompts" if whole else f"rank {rank.number} is done, others are not"
+        lines.append(f"{run.folder}: {state}, evaluation {run.eval_id}")
+    return lines
+
+
+def _batches(target: Target, prompts: Sequence[Prompt], size: int) -> list[list[Prompt]]:
+    """Prompts of like length together, which wastes little on padding; a fixed rule, so always the same."""
+    ordered = sorted(prompts, key=lambda prompt: len(target.encode_chat(messages(prompt))))
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
+
+def common_target(folders: Sequence[Path], device: str) -> Target:
+    """The one target that these runs were trained for. Raises DataError if there are several."""
+    settings: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        manifest = Run.open(folder, allow_incomplete=True).manifest
+        if manifest.target is None or manifest.target.sha256 is None or manifest.training is None:
+            raise DataError(f"{folder}: its manifest names no target; train it with drafters.train")
+        settings[manifest.target.sha256] = manifest.training.settings
+    if len(settings) > 1:
+        names = ", ".join(f"{s['target']} in {s.get('target_dtype', 'float32')}" for s in settings.values())
+        raise DataError(f"these runs have different targets ({names}); evaluate them apart")
+    (trained,) = settings.values()
+    return Target.load(trained["target"], dtype=trained.get("target_dtype", "float32"), device=device)
+
+
+def load_arm(folder: Path, target: Target, device: str) -> Arm:
+    """The trained drafter, the control, or the baseline of a run folder.
+
+    Raises DataError if it has no weights, or others than it was trained to.
+    """
+    manifest = read_manifest(str(folder))
+    checkpoints = weights_of(folder, manifest)
+    if (checkpoints / NEXT_TOKEN).exists():
+        return load_next_token(checkpoints / NEXT_TOKEN)
+    final = checkpoints / FINAL
+    if not final.is_dir():
+        raise DataError(f"{folder}: no weights in {final}; train it, or copy its checkpoints there")
+    drafter = load_drafter(final)
+    recorded = manifest.drafter.checkpoint_sha256 if manifest.drafter else None
+    if recorded and recorded != weights_sha256(drafter):
+        raise DataError(
+            f"{final}: not the weights whose logs {folder} holds (sha256 recorded: {recorded[:12]}); "
+            "bring those back, or move the run away and train it again"
+        )
+    if manifest.variant:
+        return control_arm(manifest.variant, drafter, final, target, device)
+    return BlockArm(drafter, target, device)
+
+
+def _held_out(prompts: Sequence[Prompt], folders: Sequence[Path]) -> HeldOut:
+    trained = [
+        Prompt(prompt_id=row["prompt_id"], dataset="", turns=(), cluster_id=row["cluster_id"])
+        for folder in folders
+        for row in json.loads(_training_prompts(folder).read_text(encoding="utf-8"))
+    ]
+    overlap = remove_overlap(prompts, trained)
+    if not overlap.kept:
+        raise DataError("no prompt is left to ask: all of them are training prompts of these runs; try another seed")
+    removed = len(overlap.same_prompt) + len(overlap.same_original)
+    return HeldOut(overlap.kept, frozenset(p.cluster_id for p in trained), removed)
+
+
+def _training_prompts(folder: Path) -> Path:
+    return weights_of(folder, read_manifest(str(folder))) / TRAINING_PROMPTS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m drafters.evaluate", description="Evaluate trained drafters on held-out prompts.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or name under runs/")
+    parser.add_argument("--protocol", choices=["prefix", "generate"], default="prefix")
+    parser.add_argument("--prompts", required=True, help="sources, separated by commas: gsm_symbolic/unseen:200,...")
+    parser.add_argument("--batch-size", type=int, help="prompts at once (prefix: 32; generate: 1, which is timed)")
+    parser.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
+    parser.add_argument("--device", default=default_device())
+    group = parser.add_argument_group("generate")
+    for name, kind, text in (
+        ("max-new-tokens", int, "longest answer (256)"),
+        ("temperature", float, "0 is greedy (0)"),
+        ("top-p", float, "sample from the likeliest tokens of this share (1)"),
+        ("top-k", int, "sample from this many likeliest tokens (all)"),
+        ("samples", int, "answers per prompt (1)"),
+        ("seed", int, "of the sampling (0)"),
+        ("block-size", int, "at most the size trained for (that)"),
+    ):
+        group.add_argument(f"--{name}", type=kind, help=text)
+    group.add_argument("--greedy-draft", action="store_true", help="draft greedily although the target samples")
+    group.add_argument("--baseline", action="store_true", help="plain decoding too, by turns on every prompt")
+    group.add_argument("--keep-output", action="store_true", help="keep the output's token ids")
+    args = parser.parse_args(argv)
+    fields = {name: getattr(args, name) for name in GenerateSettings.model_fields}
+    given = {name: value for name, value in fields.items() if value is not None and value is not False}
+    if given and args.protocol == "prefix":
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --protocol generate")
+    generate = parse(GenerateSettings, given, "command line") if args.protocol == "generate" else None
+    if generate and generate.samples > 1 and generate.temperature == 0:
+        raise UsageError("--samples wants a --temperature above 0: greedy answers are all the same")
+    if generate and args.gate_control == "shuffled":
+        raise UsageError(
+            "--gate-control shuffled is for --protocol prefix: while decoding, tokens come a few at a time"
+        )
+    runs = (
+        [str(control_run(Path(resolve(r)), args.gate_control)) for r in args.runs] if args.gate_control else args.runs
+    )
+    sources = [parse_source(text) for text in args.prompts.split(",")]
+    size = args.batch_size or (1 if generate else 32)
+    print(*evaluate(runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main, resumes=True))

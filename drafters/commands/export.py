@@ -1,0 +1,147 @@
+"""Write a drafter for other tools: ``python -m drafters.export RUN DIR --format zlab|speculators``.
+
+``zlab`` is the layout of the published DFlash drafters, ours too; ``speculators`` that of vllm-project/speculators,
+with the target's frozen parts beside the drafter's. The way back is the same command: RUN may be a checkpoint folder
+in either layout, which training (``training.init_from``) and decoding read as well.
+
+A gate that reads nothing from the token (``gate_input: none``) folds into the projection (``--fold-gate``), and what
+is exported is plain DFlash. Nothing is ever dropped: a layout without a place for a fusion is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+
+from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.runlog.addresses import MANIFEST, resolve
+from analysis.runlog.reading import read_manifest
+from analysis.runlog.writing import write_atomic
+from drafters.checkpoints.folder import load_drafter, state_tensors
+from drafters.checkpoints.layouts import speculators_config, zlab_config
+from drafters.commands.train import FINAL
+from drafters.config import DrafterConfig
+from drafters.model.drafter import Drafter
+from drafters.model.folding import fold_constants
+from drafters.model.fusion import GatedFusion
+from drafters.model.head import Head
+from drafters.target.frozen import Target
+
+Layout = Literal["zlab", "speculators"]
+
+
+def fold_gate(drafter: Drafter) -> Drafter:
+    """The ``concat`` drafter that is the same function: W_c^(l) g_l instead of W_c^(l) and g_l.
+
+    Raises DataError for a gate that reads the token, which no constant can stand for, and for no gate at all.
+    """
+    fusion, config = drafter.fusion, drafter.config
+    if not isinstance(fusion, GatedFusion):
+        raise DataError(f"--fold-gate: a {config.fusion} drafter has no gate before a projection")
+    if fusion.gate.reads_state:
+        raise DataError(
+            "--fold-gate: this gate changes from token to token, and no projection can take its place; "
+            "train with gate_input: none, or export it as it is"
+        )
+    shape = len(config.target_layer_ids), config.hidden_size
+    return fold_constants(drafter, fusion.gate(torch.zeros(shape, device=fusion.fc.weight.device)).detach())
+
+
+def export(
+    drafter: Drafter, folder: Path, layout: Layout, target: Target | None = None, verifier: str | None = None
+) -> None:
+    """Write ``drafter`` to ``folder``, which appears whole or not at all.
+
+    ``target`` gives what the layout keeps of it (see :func:`wants_target`); ``verifier`` says where it is to be
+    found (default: its id). Raises DataError for a folder that holds something, a target of other shapes, and a
+    drafter that the layout has no place for.
+    """
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise DataError(f"{folder}: there is something already; choose another folder")
+    config, tensors = drafter.config, state_tensors(drafter)
+    if target is not None:
+        shapes = (config.vocab_size, config.hidden_size, config.num_target_layers or target.num_layers)
+        if (target.vocab_size, target.hidden_size, target.num_layers) != shapes:
+            raise DataError(f"target '{target.id}' has other shapes than this drafter's target")
+        config = config.model_copy(update={"num_target_layers": target.num_layers})
+        if layout == "speculators" or config.draft_vocab is not None:
+            tensors["lm_head.weight"] = _plain(Head(target, config).weight)
+    if layout == "zlab":
+        data = zlab_config(config)
+    else:
+        assert target is not None, "see wants_target"
+        data = speculators_config(config, verifier or target.id, [type(target.model).__name__])
+        tensors["embed_tokens.weight"] = _plain(target.embed(torch.arange(config.vocab_size, device=target.device)))
+        if config.draft_vocab is not None:
+            tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool)
+            tensors["t2d"][list(config.draft_vocab)] = True
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    write_atomic(temporary / "config.json", json.dumps(data, indent=2) + "\n")
+    save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+    if folder.is_dir():
+        folder.rmdir()
+    temporary.rename(folder)
+
+
+def wants_target(config: DrafterConfig, layout: Layout) -> bool:
+    """Whether an export holds something of the target: its embedding and head, the rows of a draft vocabulary, or the
+    number of its layers, where the checkpoint does not say that."""
+    return layout == "speculators" or config.draft_vocab is not None or config.num_target_layers is None
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().float().cpu().contiguous()
+
+
+def _checkpoint(reference: str) -> tuple[Path, Any]:
+    """Checkpoint folder of a run, with the run's manifest; or the folder itself and None."""
+    folder = Path(resolve(reference))
+    if (folder / MANIFEST).exists():
+        return folder / "checkpoints" / FINAL, read_manifest(str(folder))
+    return folder, None
+
+
+def _find_target(reference: str | None, manifest: Any) -> tuple[Target, str]:
+    """The target and how it was found. Raises UsageError if nothing names it, DataError if it is another one."""
+    trained = manifest.training.settings if manifest and manifest.training else {}
+    reference = reference or trained.get("target")
+    if reference is None:
+        raise UsageError("this export holds parts of the target; name it with --target")
+    target = Target.load(reference, dtype=trained.get("target_dtype", "float32"))
+    known = manifest.target.sha256 if manifest and manifest.target else None
+    if known is not None and target.info().sha256 != known:
+        raise DataError(f"target '{reference}' is not the one that this run was trained for: its weights differ")
+    return target, reference
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m drafters.export", description="Write a drafter in a layout that others read.")
+    parser.add_argument("run", metavar="RUN", help="run folder, name under runs/, or checkpoint folder")
+    parser.add_argument("folder", metavar="DIR", help="where to write; must be new or empty")
+    parser.add_argument("--format", choices=["zlab", "speculators"], required=True)
+    parser.add_argument("--fold-gate", action="store_true", help="fold a gate that reads no token into the projection")
+    parser.add_argument("--target", metavar="REF", help="the drafter's target (default: the run's)")
+    args = parser.parse_args(argv)
+    checkpoint, manifest = _checkpoint(args.run)
+    drafter = load_drafter(checkpoint)
+    if args.fold_gate:
+        drafter = fold_gate(drafter)
+    if args.format == "speculators":
+        speculators_config(drafter.config, "", [])  # refused before the target is loaded, if it must be
+    found = _find_target(args.target, manifest) if wants_target(drafter.config, args.format) else ()
+    export(drafter, Path(args.folder), args.format, *found)
+    print(f"{args.folder}: {args.format} layout, {sum(p.numel() for p in drafter.parameters()):,} parameters")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))

@@ -1,0 +1,137 @@
+"""The study, from nothing: ``python -m drafters.study STUDY.yaml``.
+
+Trains every arm on one corpus, with further seeds if they are named, counts the baseline, evaluates all of them
+together on held-out prompts, times some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage
+resumes, so the same command goes on after a stop. Runs of the study that hold logs alone, as those that ship do, are
+first moved to ``runs/.set-aside/``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.commands.report import main as write_reports
+from analysis.errors import DataError, Parser, run_command
+from analysis.runlog.addresses import MANIFEST
+from analysis.runlog.reading import read_manifest
+from drafters.commands.baseline import make_next_token_run
+from drafters.commands.evaluate import evaluate
+from drafters.commands.train import default_device, run_folder, train
+from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config, parse, read_yaml
+from drafters.evaluation.controls import CONTROLS, control_folder, control_run, weights_of
+from drafters.evaluation.generation import GenerateSettings
+from drafters.ranks import refuse_several_ranks
+
+SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way
+
+
+class StudyEvaluation(Settings):
+    """Held-out prompts of a study."""
+
+    prompts: PromptList
+    batch_size: int = 32
+
+
+class StudySpeed(Settings):
+    """Whole answers of some runs beside plain decoding, one prompt at a time, by turns."""
+
+    runs: tuple[str, ...]
+    prompts: PromptList
+    max_new_tokens: int
+
+
+class Study(Settings):
+    """A study file: arm configurations (beside it), further seeds with which each of them is trained, the baseline's
+    run name, runs whose gates are controlled for, the evaluation of all of them, and of some the speed."""
+
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
+    baseline: str | None = None
+    gate_controls: tuple[str, ...] = ()
+    evaluation: StudyEvaluation
+    speed: StudySpeed | None = None
+
+
+def set_aside(folders: Sequence[Path]) -> list[str]:
+    """Move trained runs away whose weights are not here, since nothing can be asked of them; a line for each.
+
+    Neither are those of a control whose parent has been trained again.
+    """
+    gone = []
+    for folder in folders:
+        manifest = read_manifest(str(folder)) if (folder / MANIFEST).exists() else None
+        if manifest is None or manifest.training is None or manifest.training.status != "complete":
+            continue
+        weights = weights_of(folder, manifest)
+        owner = weights.parent / MANIFEST
+        stale = owner.exists() and read_manifest(str(weights.parent)).drafter != manifest.drafter
+        if stale or not weights.exists():
+            gone.append(folder)
+    lines = []
+    for folder in gone:
+        kept = folder.parent / SET_ASIDE
+        kept.mkdir(exist_ok=True)
+        names = itertools.chain([folder.name], (f"{folder.name}-{number}" for number in itertools.count(2)))
+        place = next(kept / name for name in names if not (kept / name).exists())
+        folder.rename(place)
+        lines.append(f"{folder}: logs without weights; kept as {place}")
+    return lines
+
+
+def with_seed(config: RunConfig, seed: int) -> RunConfig:
+    """The arm ``NAME-seed<seed>``: other initial weights, other order of the data, other anchors."""
+    seeds = Seeds(init=seed, data=seed, anchors=seed)
+    return config.model_copy(update={"name": f"{config.name}-seed{seed}", "seeds": seeds})
+
+
+def run_study(path: Path, device: str) -> list[Path]:
+    """Train and evaluate what ``path`` describes; returns the run folders."""
+    refuse_several_ranks("a study")
+    study = parse(Study, read_yaml(path), str(path))
+    first = [load_config(path.parent / arm) for arm in study.arms]
+    configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]
+    arms = [run_folder(config.name, None) for config in configs]
+    baseline = [run_folder(study.baseline, None)] if study.baseline else []
+    gated = [run_folder(name, None) for name in study.gate_controls]
+    controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
+    folders = [*arms, *baseline, *controls]
+    names = [folder.name for folder in folders]
+    for name in (*study.gate_controls, *(study.speed.runs if study.speed else ())):
+        if name not in names:
+            raise DataError(f"{path}: {name} is no run of this study; its runs are {', '.join(names)}")
+    for line in set_aside(folders):
+        print(line)
+    for config, folder in zip(configs, arms, strict=True):
+        print(train(config, folder, device))
+    for folder in baseline:
+        print(make_next_token_run(configs[0], folder, device))
+    for folder in gated:
+        for control in CONTROLS:
+            control_run(folder, control)
+    settings = study.evaluation
+    lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
+    print(*lines, sep="\n")
+    if speed := study.speed:
+        generate = GenerateSettings(max_new_tokens=speed.max_new_tokens, baseline=True)
+        timed = [str(run_folder(name, None)) for name in speed.runs]
+        print(*evaluate(timed, speed.prompts, generate=generate, batch_size=1, device=device), sep="\n")
+    for folder in folders:
+        times = read_manifest(str(folder)).timings
+        print(f"{folder.name}: " + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in times.items()))
+    return folders
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m drafters.study", description="Train, evaluate and compare the arms of a study.")
+    parser.add_argument("study", help="YAML file, such as drafters/recipes/study.yaml")
+    parser.add_argument("--device", default=default_device())
+    args = parser.parse_args(argv)
+    run_study(Path(args.study), args.device)
+    return write_reports([])
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main, resumes=True))

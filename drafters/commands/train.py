@@ -1,0 +1,262 @@
+"""Train one arm: ``python -m drafters.train CONFIG [--run DIR] [--set section.field=value]``.
+
+Makes ``runs/<name>/``: corpus (shared by all arms that want the same), training with checkpoints,
+``history.parquet``, ``fusion.parquet`` for a layer-wise fusion, final weights in ``checkpoints/final``. The same
+command again: a finished run says so, a stopped one goes on and ends bit-equal to one that was never stopped,
+other settings are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from analysis.errors import DataError, Parser, run_command
+from analysis.runlog import manifest as records
+from analysis.runlog.addresses import MANIFEST, find_runs_folder
+from analysis.runlog.manifest import Manifest, settings_hash
+from analysis.runlog.reading import Run, read_manifest
+from analysis.runlog.writing import RunWriter, write_atomic
+from drafters.checkpoints.folder import save_drafter, weights_sha256
+from drafters.config import RunConfig, ValidationSettings, complete, load_config
+from drafters.corpus.build import Corpus, CorpusExample, build_corpus
+from drafters.evaluation.controls import save_mean_gate
+from drafters.model import fusion_table
+from drafters.progress import progress
+from drafters.prompts.sources import Prompt, load_prompts, prompt_set_hash, remove_overlap
+from drafters.provenance import environment
+from drafters.ranks import refuse_several_ranks
+from drafters.target.frozen import Target, default_layer_ids
+from drafters.training.trainer import Trainer, native_precision
+
+#: Of a corpus without stored features, for the mean gate that the frozen control takes.
+MEAN_GATE_EXAMPLES = 4096
+FINAL = "final"  # checkpoints/final: config.json and model.safetensors of the finished drafter
+TRAINING_PROMPTS = "training_prompts.json"  # beside it: what an evaluation must not ask again
+
+
+def run_folder(name: str, run: str | None) -> Path:
+    """``--run``, else ``runs/<name>`` under the nearest ``runs/`` (made here if there is none)."""
+    return Path(run) if run else (find_runs_folder() or Path("runs")) / name
+
+
+def train(config: RunConfig, folder: Path, device: str) -> str:
+    """Train ``config`` into ``folder``; returns a line for the user.
+
+    Raises UsageError under torchrun with several processes, DataError if the folder holds a run with other settings.
+    """
+    refuse_several_ranks("training")
+    settings = config.model_dump(mode="json")
+    writer = _open_run(config, settings, folder)
+    manifest = writer.manifest
+    assert manifest.training is not None
+    if manifest.training.status == "complete":
+        if not (folder / "checkpoints" / FINAL).exists():
+            raise DataError(
+                f"{folder}: trained already, but its weights are not here (runs that ship are logs alone); "
+                "to train it again, --run another folder or move this one away"
+            )
+        return f"{folder}: complete already, {manifest.training.steps} steps; nothing to do"
+
+    target = Target.load(config.target, dtype=config.target_dtype, device=device)
+    manifest.target, manifest.environment = target.info(), environment(device)
+    prompts = load_prompts(config.corpus.prompts)
+    corpus = arm_corpus(config, target, prompts, "corpus")
+    if corpus.build_seconds:
+        manifest.timings["corpus_s"] = corpus.build_seconds
+    validation = _validation_corpora(config, target, prompts, manifest)
+
+    counts = corpus.token_counts() if config.drafter.draft_vocab else None  # reads the whole corpus
+    drafter_config = complete(config.drafter, target, counts)
+    if manifest.training.precision is None:  # a training goes on in the precision that it began with
+        asked = config.training.precision
+        manifest.training.precision = native_precision(device) if asked == "auto" else asked
+    trainer = Trainer(config, drafter_config, corpus, target, device, manifest.training.precision)
+    manifest.drafter = records.Drafter(
+        config=drafter_config.model_dump(mode="json", exclude={"draft_vocab"})
+        | {"draft_vocab": len(drafter_config.draft_vocab) if drafter_config.draft_vocab else None},
+        parameters=trainer.drafter.parameter_counts(),
+        init_sha256=weights_sha256(trainer.drafter, backbone_only=True),
+    )
+    manifest.training.corpus_sha256 = corpus.sha256
+    manifest.training.prompt_set_sha256 = prompt_set_hash(prompts)
+    manifest.training.examples = len(corpus)
+    checkpoints = folder / "checkpoints"
+    _resume(trainer, writer, checkpoints)
+    remember_prompts(checkpoints, prompts)
+    writer.save()
+
+    started = time.monotonic() - sum(row["seconds"] for row in trainer.history)
+    with progress(f"train {config.name}", trainer.steps, trainer.step) as tick:
+        while trainer.step < trainer.steps:
+            row = trainer.train_step()
+            _validate(trainer, row, config.validation, validation)
+            length = row["val_accepted_length"] or row["accepted_length"] or 0.0
+            tick(trainer.step, f"loss {row['loss'] or 0:.3f}, accepted length {length:.2f}")
+            if trainer.step % config.training.checkpoint_every == 0 and trainer.step < trainer.steps:
+                _save(trainer, writer, checkpoints)
+    _finish(trainer, writer, checkpoints)
+    manifest.timings["train_s"] = time.monotonic() - started
+    writer.save()
+    return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
+
+
+def arm_corpus(
+    config: RunConfig, target: Target, prompts: Sequence[Prompt], what: str, max_new_tokens: int | None = None
+) -> Corpus:
+    """The target's answers to ``prompts`` with an arm's corpus settings, built or found."""
+    layers = config.drafter.target_layers
+    layer_ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
+    settings = config.corpus
+    if settings.features == "online":
+        layer_ids = ()
+    with progress(f"{what} of {config.name}", len(prompts)) as tick:
+        return build_corpus(
+            target,
+            list(prompts),
+            layer_ids=layer_ids,
+            max_new_tokens=max_new_tokens or settings.max_new_tokens,
+            batch_size=settings.batch_size,
+            max_length=settings.max_length,
+            dtype=settings.feature_dtype,
+            given_answers=settings.given_answers,
+            progress=lambda done, total, seconds: tick(done, ""),
+        )
+
+
+def _validation_corpora(
+    config: RunConfig, target: Target, training: Sequence[Prompt], manifest: Manifest
+) -> dict[str, Corpus]:
+    """History column -> held-out corpus; prompts that training has too are removed, and that is noted."""
+    corpora = {}
+    for column, sources in (
+        ("val_accepted_length", config.validation.seen),
+        ("val_unseen_accepted_length", config.validation.unseen),
+    ):
+        if not sources:
+            continue
+        overlap = remove_overlap(load_prompts(sources), training)
+        if removed := len(overlap.same_prompt) + len(overlap.same_original):
+            manifest.caveats.append(f"{column}: {removed} validation prompts are training prompts, and were left out")
+        # the prefix protocol looks at one block of each answer
+        corpora[column] = arm_corpus(config, target, overlap.kept, "validation", config.drafter.block_size)
+    return corpora
+
+
+def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
+    digest = settings_hash(settings)
+    if (folder / MANIFEST).exists():
+        if not _same_settings(read_manifest(str(folder)), config):
+            raise DataError(f"{folder}: holds a run with other settings; choose another name, or --run another folder")
+        return RunWriter.resume(folder)
+    manifest = Manifest(
+        name=config.name,
+        label=config.label,
+        created_by="drafters.train",
+        training=records.Training(
+            status="running", settings=settings, settings_sha256=digest, seeds=config.seeds.model_dump()
+        ),
+    )
+    writer = RunWriter(folder, manifest)
+    writer.save()
+    return writer
+
+
+def _same_settings(manifest: Manifest, config: RunConfig) -> bool:
+    """Whether a run has these settings. A field that came later than the run had its default then."""
+    try:
+        return manifest.training is not None and RunConfig.model_validate(manifest.training.settings) == config
+    except ValidationError:
+        return False
+
+
+def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora: dict[str, Corpus]) -> None:
+    due = trainer.step % settings.every == 0 or trainer.step == trainer.steps
+    for column in ("val_accepted_length", "val_unseen_accepted_length"):
+        corpus = corpora.get(column)
+        row[column] = trainer.validate(corpus) if corpus is not None and due else None
+
+
+def _save(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
+    # history first: on resume it may run past the weights and is cut, but it must not fall short of them
+    writer.append("history", trainer.history)
+    writer.commit()
+    trainer.save(checkpoints / f"step-{trainer.step:06d}")
+    for old in _step_folders(checkpoints)[:-1]:
+        shutil.rmtree(old)
+
+
+def _step_folders(checkpoints: Path) -> list[Path]:
+    return sorted(checkpoints.glob("step-*"))
+
+
+def _resume(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
+    if saved := _step_folders(checkpoints):
+        history = Run.open(writer.folder, allow_incomplete=True).read("history").to_pylist()
+        trainer.restore(saved[-1], history)
+
+
+def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
+    writer.append("history", trainer.history)
+    corpus, drafter = trainer.corpus, trainer.drafter
+    sample = trainer.reader.each(corpus[i] for i in range(min(fusion_table.EXAMPLES, len(corpus))))
+    if rows := fusion_table.fusion_rows(drafter.fusion, drafter.config.target_layer_ids, sample):
+        writer.append("fusion", rows)
+    final, temporary = checkpoints / FINAL, checkpoints / f".{FINAL}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    save_drafter(drafter, temporary)
+    save_mean_gate(drafter.fusion, trainer.reader.each(_for_mean_gate(corpus)), temporary)
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    manifest = writer.manifest
+    assert manifest.training is not None and manifest.drafter is not None
+    manifest.drafter.checkpoint_sha256 = weights_sha256(drafter)
+    manifest.training.steps, manifest.training.data_hash = trainer.step, trainer.hash.state
+    manifest.training.status = "complete"
+    writer.commit()
+    for old in _step_folders(checkpoints):
+        shutil.rmtree(old)
+
+
+def _for_mean_gate(corpus: Corpus) -> Iterator[CorpusExample]:
+    """All examples; where the target has to read each again, some of them, spread over the corpus."""
+    count = len(corpus) if corpus.layer_ids else min(len(corpus), MEAN_GATE_EXAMPLES)
+    return (corpus[i * len(corpus) // count] for i in range(count))
+
+
+def remember_prompts(checkpoints: Path, prompts: Sequence[Prompt]) -> None:
+    """Keep what identifies the training prompts (no text), so that an evaluation can hold them out."""
+    data = [{"prompt_id": p.prompt_id, "cluster_id": p.cluster_id, "template": p.template} for p in prompts]
+    write_atomic(checkpoints / TRAINING_PROMPTS, json.dumps(data) + "\n")
+
+
+def default_device() -> str:
+    """The GPU if there is one; under torchrun each rank's own."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m drafters.train", description="Train one drafter and log its history.")
+    parser.add_argument("config", help="YAML configuration of the arm, such as drafters/recipes/study-dflash.yaml")
+    parser.add_argument("--run", metavar="DIR", help="run folder (default: runs/<name of the configuration>)")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--device", default=default_device())
+    args = parser.parse_args(argv)
+    config = load_config(args.config, args.overrides)
+    print(train(config, run_folder(config.name, args.run), args.device))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main, resumes=True))

@@ -1,0 +1,47 @@
+"""Hidden states of a corpus's examples: as they were stored with it, or as the target gives them when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from drafters.corpus.store import CorpusExample
+from drafters.target.frozen import Target
+
+
+class FeatureReader:
+    """Reads the context features of examples at ``layer_ids`` of ``target`` (which stored ones do not need)."""
+
+    def __init__(self, target: Target, layer_ids: Sequence[int]):
+        self.target, self.layer_ids = target, tuple(layer_ids)
+
+    def padded(self, examples: Sequence[CorpusExample], lengths: Sequence[int]) -> Tensor:
+        """fp32 [b, S, T, H] of the first ``lengths`` tokens of each example, S the longest (at least 1).
+
+        What stands after an example's own length is padding, and means nothing.
+        """
+        width = max(1, *lengths)
+        if examples[0].features is not None:
+            features = torch.zeros(len(examples), width, *examples[0].features.shape[1:])
+            for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
+                assert example.features is not None
+                features[row, :length] = example.features[:length]
+            return features
+        ids = torch.full((len(examples), width), self.target.pad_id)
+        for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
+            ids[row, :length] = example.tokens[:length]
+        # padding on the right comes after everything that causal attention lets a token see: no mask is needed
+        output = self.target.forward(ids.to(self.target.device), layer_ids=self.layer_ids)
+        assert output.features is not None
+        return output.features.to(torch.float32, copy=True)  # a copy, since what inference mode made has no gradients
+
+    def each(self, examples: Iterable[CorpusExample]) -> Iterator[Tensor]:
+        """[n - 1, T, H] of every example: all tokens but the last, which nothing looks at."""
+        for example in examples:
+            yield (
+                example.features
+                if example.features is not None
+                else self.padded([example], [len(example.tokens) - 1])[0]
+            )

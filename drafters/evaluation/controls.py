@@ -1,0 +1,116 @@
+"""How much of a gate's effect is *dynamic*: controls that take the movement away and keep the rest.
+
+* ``frozen``: the gate at its mean over the training corpus, folded into the projection. An upper bound of the
+  dynamics' share, since the projection adapted to a gate that moved.
+* ``shuffled``: the gates of a prompt's tokens, dealt out among them at random: the same values, at wrong tokens.
+
+(The third control, a *trained* static gate, is an arm of its own: ``gate_input: none``.) A control is a run with
+its parent's weights and the change named in the manifest, ``runs/<parent>-<control>``, compared like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from analysis.errors import DataError
+from analysis.runlog.addresses import MANIFEST
+from analysis.runlog.manifest import Manifest
+from analysis.runlog.reading import read_manifest
+from analysis.runlog.writing import RunWriter, write_atomic
+from drafters.evaluation.arms import BlockArm
+from drafters.keyed import permutation
+from drafters.model.drafter import Drafter
+from drafters.model.folding import fold_constants
+from drafters.model.fusion import Fusion, GatedFusion
+from drafters.target.frozen import Target
+
+Control = Literal["frozen", "shuffled"]
+CONTROLS: tuple[Control, ...] = ("frozen", "shuffled")
+MEAN_GATE = "mean_gate.json"  # beside the final weights: the gate's mean over all tokens of the training corpus
+
+
+def control_folder(parent: Path, control: Control) -> Path:
+    """Where the run of a control lives: beside its parent."""
+    return parent.with_name(f"{parent.name}-{control}")
+
+
+def control_run(parent: Path, control: Control) -> Path:
+    """The run folder of a control, made beside its parent if it is not there yet.
+
+    Raises DataError if the parent has no gate that moves.
+    """
+    manifest = read_manifest(str(parent))
+    config = manifest.drafter.config if manifest.drafter else {}
+    if config.get("fusion") != "gated" or config.get("gate_input") != "last":
+        raise DataError(f"{parent}: --gate-control wants a drafter whose gate reads the token (fusion: gated)")
+    folder = control_folder(parent, control)
+    if not (folder / MANIFEST).exists():
+        change = {
+            "name": folder.name,
+            "label": f"{manifest.label or manifest.name}, gate {control}",
+            "parent": parent.name,
+            "variant": control,
+            "evaluations": {},
+            "tables": {},
+            "timings": {},
+        }
+        RunWriter(folder, manifest.model_copy(update=change)).save()
+    return folder
+
+
+def weights_of(folder: Path, manifest: Manifest) -> Path:
+    """Folder of the checkpoints that a run evaluates: its own, or its parent's."""
+    return (folder.parent / manifest.parent if manifest.parent else folder) / "checkpoints"
+
+
+def control_arm(variant: str, drafter: Drafter, final: Path, target: Target, device: str) -> BlockArm:
+    """The arm of a control of ``drafter``, whose weights and mean gate are in ``final``."""
+    if variant == "frozen":
+        mean = json.loads((final / MEAN_GATE).read_text(encoding="utf-8"))["mean"]
+        return BlockArm(fold_constants(drafter, torch.tensor(mean)), target, device)
+    if variant == "shuffled":
+        return ShuffledArm(drafter, target, device)
+    raise DataError(f"{final.parent.parent}: unknown control '{variant}'; known: {', '.join(CONTROLS)}")
+
+
+class ShuffledArm(BlockArm):
+    """A gated drafter whose gates are dealt out among the tokens of a prompt, by a generator keyed by its length."""
+
+    def __init__(self, drafter: Drafter, target: Target, device: str = "cpu"):
+        super().__init__(drafter, target, device)
+        fusion = self.drafter.fusion
+        assert isinstance(fusion, GatedFusion)
+        gate = fusion.gate
+
+        def shuffled(features: torch.Tensor) -> torch.Tensor:
+            tokens = features.shape[-3]
+            order = torch.from_numpy(permutation(tokens, "shuffled gates", tokens)).to(features.device)
+            return gate(features).index_select(-2, order)
+
+        fusion.gate_values = shuffled  # type: ignore[method-assign]
+
+    def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
+        """See :class:`drafters.evaluation.arms.Arm`; prompt by prompt, so that no padding is dealt in."""
+        return np.concatenate(
+            [super(ShuffledArm, self).propose([f], [a]) for f, a in zip(features, anchors, strict=True)]
+        )
+
+
+def save_mean_gate(fusion: Fusion, features: Iterable[torch.Tensor], folder: Path) -> None:
+    """Write the mean gate over all tokens of ``features`` ([n, T, H] each), if the fusion has one that moves."""
+    if not (isinstance(fusion, GatedFusion) and fusion.gate.reads_state):
+        return
+    device = fusion.fc.weight.device
+    total, tokens = torch.zeros(fusion.gate.weight.shape[0], dtype=torch.float64), 0
+    with torch.no_grad():
+        for batch in features:
+            # the gate reads the last of the target layers alone
+            total += fusion.gate(batch[:, -1:].float().to(device)).double().sum(0).cpu()
+            tokens += len(batch)
+    write_atomic(folder / MEAN_GATE, json.dumps({"mean": (total / tokens).tolist(), "tokens": tokens}) + "\n")

@@ -1,0 +1,180 @@
+"""Where prompts come from: named families, files and hub data sets, by one notation.
+
+    gsm_symbolic:200   gsm_symbolic/unseen:200   humaneval   path/test.jsonl:100   hf:meta-math/MetaMathQA:train:1000
+
+``python -m drafters.prompts SOURCE...`` shows what a list of sources holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.errors import DataError, Parser, UsageError, run_command
+from drafters.prompts import files as prompt_files
+from drafters.prompts.families import FAMILIES, GSM_SYMBOLIC, HUMANEVAL, family_caveat, generate, humaneval_bytes
+from drafters.prompts.identity import Overlap, Prompt, messages, normalise, prompt_set_hash, remove_overlap
+
+__all__ = [
+    "Overlap",
+    "Prompt",
+    "PromptSource",
+    "family_caveat",
+    "load_prompts",
+    "messages",
+    "normalise",
+    "parse_source",
+    "prompt_set_hash",
+    "remove_overlap",
+]
+
+_HUB = "hf:"
+
+
+class PromptSource(BaseModel):
+    """One entry of a list of prompt sources."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str = Field(min_length=1)  # family name, file path, or "hf:org/name[:config][:split]"
+    count: int | None = Field(None, gt=0)  # None: all; generated families need one
+    seed: int = 0  # of the generator, or of the choice of ``count`` rows
+    name: str | None = None  # data set label, instead of the default
+    split: Literal["seen", "unseen"] | None = None  # gsm_symbolic: templates trained on, or held out whole
+    fields: dict[str, str] = {}  # what is in which column, e.g. {question: my_col, answer: out}
+    role: Literal["exploratory", "confirmatory"] | None = None
+    per_template: int | None = Field(None, gt=0)  # gsm_symbolic: at most this many prompts of a template
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> PromptSource:
+        if self.source != GSM_SYMBOLIC and (self.split or self.per_template):
+            raise ValueError(f"split and per_template are for {GSM_SYMBOLIC}, not for {self.source}")
+        if self.fields and (self.source in FAMILIES or self.source == HUMANEVAL):
+            raise ValueError(f"fields are for files and hub data sets, not for {self.source}")
+        if unknown := self.fields.keys() - set(prompt_files.FIELDS):
+            raise ValueError(f"fields has no key {sorted(unknown)[0]!r}; keys: {', '.join(prompt_files.FIELDS)}")
+        if len(self.fields.keys() & {"question", "turns", "messages"}) > 1:
+            raise ValueError("fields may name one of question, turns and messages")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The data set label of its prompts: ``name``, family[/split], file stem, or hub name."""
+        if self.name:
+            return self.name
+        if self.source in FAMILIES or self.source == HUMANEVAL:
+            return f"{self.source}/{self.split}" if self.split else self.source
+        if self.source.startswith(_HUB):
+            return Path(self.source.removeprefix(_HUB).split(":")[0]).name.lower()
+        return prompt_files.default_label(Path(self.source))
+
+
+def parse_source(text: str) -> PromptSource:
+    """A source in shorthand: ``SOURCE[/SPLIT][:COUNT]``; a path that exists as it stands is that path.
+
+    Raises UsageError if it makes no sense.
+    """
+    source, count, split = text.strip(), None, None
+    head, _, tail = source.rpartition(":")
+    if head and tail.isdecimal() and not Path(source).exists():
+        source, count = head, int(tail)
+    if source in (f"{GSM_SYMBOLIC}/seen", f"{GSM_SYMBOLIC}/unseen"):
+        source, split = source.split("/")
+    try:
+        return PromptSource.model_validate({"source": source, "count": count, "split": split})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"prompt source '{text}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def load_prompts(sources: Sequence[PromptSource | str]) -> list[Prompt]:
+    """The prompts of all sources, in order; of equal prompts (same ``prompt_id``) the first is kept.
+
+    Raises UsageError for a missing count, package or an unclear label, DataError for anything unreadable.
+    """
+    parsed = [parse_source(source) if isinstance(source, str) else source for source in sources]
+    meaning: dict[str, tuple[str | None, str | None]] = {}
+    for source in parsed:  # tables know a prompt's role and split by its label
+        if meaning.setdefault(source.label, (source.role, source.split)) != (source.role, source.split):
+            raise UsageError(f"two sources are labelled '{source.label}' but differ in role or split; give one a name")
+    return _distinct(prompt for source in parsed for prompt in _load(source))
+
+
+def _distinct(prompts: Iterable[Prompt]) -> list[Prompt]:
+    first: dict[str, Prompt] = {}
+    for prompt in prompts:
+        first.setdefault(prompt.prompt_id, prompt)
+    return list(first.values())
+
+
+def _load(source: PromptSource) -> list[Prompt]:
+    if source.source in FAMILIES:
+        if source.count is None:
+            raise UsageError(f"{source.label}: say how many prompts, e.g. {source.label}:200")
+        return generate(
+            source.source,
+            source.count,
+            label=source.label,
+            seed=source.seed,
+            split=source.split,
+            per_template=source.per_template,
+        )
+    rows = _rows(source.source)
+    distinct = _distinct(prompt_files.prompts_of_rows(rows, source.source, source.label, source.fields))
+    if source.count is None:
+        return distinct
+    if source.count > len(distinct):
+        raise DataError(f"{source.source}: {source.count} distinct prompts asked for, {len(distinct)} available")
+    # by hash, not by a generator: the choice does not depend on row order or on a library's version
+    distinct.sort(key=lambda prompt: hashlib.sha256(f"{source.seed}:{prompt.prompt_id}".encode()).digest())
+    return distinct[: source.count]
+
+
+def _rows(source: str) -> list[prompt_files.Row]:
+    if source == HUMANEVAL:
+        return prompt_files.rows_of_text(gzip.decompress(humaneval_bytes()), HUMANEVAL)
+    if source.startswith(_HUB):
+        return prompt_files.rows_of_hub(source.removeprefix(_HUB))
+    path = Path(source)
+    if not path.exists():
+        families = [*FAMILIES, HUMANEVAL]
+        near = difflib.get_close_matches(source, families, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"families: {', '.join(families)}"
+        raise DataError(f"prompt source '{source}': no such file, and no such family; {hint}")
+    return prompt_files.rows_of_file(path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show, per data set: prompts, clusters, mean length, an example."""
+    parser = Parser(prog="python -m drafters.prompts", description="Show what prompt sources hold.")
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="family:N, file[:N] or hf:org/name[:config][:split][:N]"
+    )
+    prompts = load_prompts(parser.parse_args(argv).sources)
+    by_dataset: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_dataset.setdefault(prompt.dataset, []).append(prompt)
+    table = Table("dataset", "prompts", "clusters", "mean characters", "example")
+    for label, members in by_dataset.items():
+        characters = sum(len(turn) for prompt in members for turn in prompt.turns) / len(members)
+        clusters = len({prompt.cluster_id for prompt in members})
+        example = Text(" ".join(members[0].turns[0].split()), overflow="ellipsis", no_wrap=True)
+        table.add_row(Text(label), str(len(members)), str(clusters), f"{characters:.0f}", example)
+    console = Console()
+    console.print(table)
+    for caveat in filter(None, dict.fromkeys(map(family_caveat, by_dataset))):
+        console.print(Text(caveat, style="dim"))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))

@@ -1,0 +1,313 @@
+"""The frozen target: any transformers causal language model, seen the way a drafter sees it.
+
+A drafter needs three things of its target: hidden states after a few chosen layers (the context features),
+the input embedding and output head that it shares, and greedy tokens to agree with. Every place that
+depends on how transformers spells things (hooks, cache, logits) is in this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from analysis.errors import DataError
+from analysis.runlog import manifest
+from drafters.target.anatomy import (
+    captured_layers,
+    find_pad_id,
+    find_parts,
+    find_stop_ids,
+    no_progress_bars,
+    weights_sha256,
+)
+
+if TYPE_CHECKING:  # importing transformers' model classes takes seconds
+    from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+
+def default_layer_ids(num_layers: int, count: int) -> list[int]:
+    """``count`` layer ids spread evenly from 1 to L-3, as published DFlash checkpoints choose them.
+
+    ids[i] = round(1 + i (L-4)/(count-1)), halves to the even number; a single id is L//2.
+    """
+    steps = count - 1
+    ids = [round(1 + i * (num_layers - 4) / steps) for i in range(count)] if steps else [num_layers // 2]
+    check_layer_ids(ids, num_layers)
+    return ids
+
+
+def check_layer_ids(layer_ids: Sequence[int], num_layers: int) -> None:
+    """Raise DataError unless the 0-based ids ascend without duplicates within 0..L-2."""
+    shown = f"target layer ids {list(layer_ids)}"
+    if any(later <= earlier for earlier, later in pairwise(layer_ids)):
+        raise DataError(f"{shown}: they must ascend, without duplicates (the last one feeds the gate)")
+    for layer in layer_ids:
+        if layer == num_layers - 1:
+            raise DataError(
+                f"{shown}: {layer} is the last of {num_layers} layers, and what transformers calls its hidden state "
+                f"is taken after the final norm, unlike all others; the last usable id is {num_layers - 2}"
+            )
+        if not 0 <= layer < num_layers:
+            raise DataError(f"{shown}: {layer} is outside 0..{num_layers - 2} (the target has {num_layers} layers)")
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """One pass of the target."""
+
+    features: Tensor | None  # [batch, length, T, H]: hidden states after the chosen layers, in their order
+    logits: Tensor | None  # [batch, kept, vocab]
+
+
+@dataclass(frozen=True)
+class GreedyOutput:
+    """Greedy answers of a batch, one entry per prompt."""
+
+    tokens: list[list[int]]  # the answer, up to and with its first stop token
+    features: list[Tensor] | None  # [prompt + answer - 1, T, H]: all tokens but the last, which was not run
+
+
+class Target:
+    """A frozen causal language model and its tokenizer.
+
+    Raises DataError if the model lacks what a drafter needs: input embeddings, a list of decoder layers, and
+    an output head, all of one width.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        id: str,
+        *,
+        note: str | None = None,
+        sha256: str | None = None,
+    ):
+        self.model: Any = model.eval().requires_grad_(False)
+        self.tokenizer: Any = tokenizer
+        self.id = id
+        self.note = note
+        self._sha256 = sha256
+        self._embedding, self._layers, self._head = find_parts(model, id)
+        self.num_layers = len(self._layers)
+        # rows of the head: often more than the tokenizer has ids
+        self.vocab_size, self.hidden_size = map(int, self._head.weight.shape)
+        self.device: torch.device = self._embedding.weight.device
+        self.dtype: torch.dtype = self._embedding.weight.dtype
+        self.stop_ids = find_stop_ids(model, tokenizer)
+        self.pad_id = find_pad_id(tokenizer, self.stop_ids)
+        self.attention: str = model.config.get_text_config(decoder=True)._attn_implementation
+        self._masks_checked = False
+        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    @classmethod
+    def load(
+        cls,
+        reference: str,
+        *,
+        dtype: str = "float32",
+        device: torch.device | str = "cpu",
+        report: Callable[[str], None] = lambda line: None,
+    ) -> Target:
+        """Load ``smollm2``, a model folder, or a hub id; weights from safetensors, no code from the model.
+
+        ``dtype``: ``float32`` or ``bfloat16``.
+        ``report`` takes a line per slow step (the one-time fetch and conversion of ``smollm2``). Raises
+        DataError if there is no such model, or it cannot serve as a target.
+        """
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        from drafters.target import smollm2
+
+        source, id, note, sha256 = reference, reference, None, None
+        if reference == smollm2.NAME:
+            folder, sha256 = smollm2.prepare(report)
+            source, note = str(folder), smollm2.NOTE
+            if dtype != "float32":
+                sha256 = None  # other values; computed when asked for
+        elif Path(reference).is_dir():
+            id = Path(reference).resolve().name  # a manifest names no machine's paths
+        try:
+            with no_progress_bars():
+                tokenizer = AutoTokenizer.from_pretrained(source)
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    source, dtype=getattr(torch, dtype), use_safetensors=True
+                )
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise DataError(
+                f"target '{reference}': cannot be loaded as '{smollm2.NAME}', a model folder or a hub id ({reason})"
+            ) from error
+        return cls(model.to(device), tokenizer, id, note=note, sha256=sha256)
+
+    def info(self) -> manifest.Target:
+        """What a manifest says of this target; the sha256 of the weights is computed on the first call."""
+        if self._sha256 is None:
+            self._sha256 = weights_sha256(self.model)
+        template = self._chat_template()
+        return manifest.Target(
+            id=self.id,
+            sha256=self._sha256,
+            architecture=type(self.model).__name__,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            vocab_size=self.vocab_size,
+            note=self.note,
+            chat_template_sha256=hashlib.sha256(template.encode()).hexdigest() if template else None,
+        )
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Frozen input embedding of token ids [...], wherever they are: [..., H] on the target's device.
+
+        As the model's embedding module gives it: with the scale that Gemma models keep inside that module;
+        without multipliers or position embeddings that a model adds later.
+        """
+        return self._embedding(ids.to(self.device))
+
+    @property
+    def head_weight(self) -> Tensor:
+        """Weight of the output head, [vocab, H]. Raises DataError if the head has a bias, which slicing would lose."""
+        if getattr(self._head, "bias", None) is not None:
+            raise DataError(f"target '{self.id}': its output head has a bias, which a drafter's head has no place for")
+        return self._head.weight
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        input_ids: Tensor,
+        *,
+        layer_ids: Sequence[int] = (),
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Cache | None = None,
+        logits: int | Tensor | Literal["all"] = 0,
+    ) -> TargetOutput:
+        """Run ``input_ids`` [batch, length] after what ``cache`` holds.
+
+        layer_ids: 0-based; id l is what transformers calls ``hidden_states[l + 1]``.
+        attention_mask: [batch, cached + length], 0 at padding; positions are then counted over the ones unless
+            ``position_ids`` [batch, length] says otherwise.
+        logits: how many last positions to give logits for; 0 leaves the output head out. Or int64 [batch, kept]:
+            which positions, row by row.
+
+        The model's own forward makes the logits, so its soft-capping or multipliers are in them.
+        """
+        check_layer_ids(layer_ids, self.num_layers)
+        arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if attention_mask is not None and position_ids is None:
+            positions = (attention_mask.long().cumsum(-1) - 1).clamp_min(0)
+            position_ids = positions[:, -input_ids.shape[1] :]
+        if position_ids is not None and self._takes_positions:
+            arguments["position_ids"] = position_ids
+        arguments |= {"cache": cache, "use_cache": cache is not None, "return_dict": True}
+        with captured_layers(self._layers, layer_ids) as captured:
+            if isinstance(logits, int) and logits == 0:
+                self.model.base_model(**arguments)
+                return TargetOutput(captured.features, None)
+            output = self.model(**arguments, logits_to_keep=0 if isinstance(logits, str) else logits)  # 0 is all, there
+        return TargetOutput(captured.features, output.logits)
+
+    def check_masks(self) -> None:
+        """Raise DataError if the model ignores the masks that decoding needs (drafters.masks); looks once."""
+        from drafters import masks
+
+        if not self._masks_checked:
+            masks.check_masks(self)
+            self._masks_checked = True
+
+    def new_cache(self) -> DynamicCache:
+        """An empty KV cache for passes that append to it, sliding-window layers included."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.model.config)
+
+    def encode_chat(self, messages: Sequence[dict[str, str]], *, generation_prompt: bool = True) -> list[int]:
+        """Token ids of a chat up to where the answer starts; thinking is off where the template knows of it.
+
+        Without ``generation_prompt`` the chat is rendered as it is, its last message included. Raises DataError
+        if the tokenizer has no chat template, or the template refuses the messages.
+        """
+        if not self._chat_template():
+            raise DataError(f"target '{self.id}': its tokenizer has no chat template; use an instruction-tuned model")
+        from jinja2 import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(
+                list(messages),
+                add_generation_prompt=generation_prompt,
+                enable_thinking=False,  # templates that do not know the word ignore it
+                return_dict=False,
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise DataError(f"target '{self.id}': its chat template refuses the roles {roles} ({error})") from error
+
+    def _chat_template(self) -> str | None:
+        return self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    @torch.inference_mode()
+    def greedy(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        *,
+        layer_ids: Sequence[int] = (),
+        stop: bool = True,
+        feature_dtype: torch.dtype | None = None,
+    ) -> GreedyOutput:
+        """Answer a batch of prompts greedily: left padding, KV cache, finished rows leave the batch at once.
+
+        stop: end a row at its first token in ``stop_ids``. feature_dtype: of the returned features (default:
+        the model's), which stay on the model's device. Last bits of features and ties of logits depend on the
+        batch's composition.
+        """
+        if not prompts or not all(prompts) or max_new_tokens < 1:
+            raise ValueError("a batch needs a prompt, a prompt a token, and an answer room for one")
+        width = max(len(prompt) for prompt in prompts)
+        padding = [width - len(prompt) for prompt in prompts]
+        ids = torch.tensor([[self.pad_id] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])
+        # a batch without padding needs no mask, which spares attention the work of applying one
+        mask = (torch.arange(width) >= torch.tensor(padding)[:, None]).long() if any(padding) else None
+        ids, mask = ids.to(self.device), mask if mask is None else mask.to(self.device)
+
+        cache = self.new_cache()
+        rows = list(range(len(prompts)))  # which prompt each row of the shrinking batch answers
+        answers: list[list[int]] = [[] for _ in prompts]
+        pieces: list[list[Tensor]] = [[] for _ in prompts]
+        skip = padding
+        while rows:
+            output = self.forward(ids, layer_ids=layer_ids, attention_mask=mask, cache=cache, logits=1)
+            if output.features is not None:
+                features = output.features.to(feature_dtype or self.dtype)
+                for row, index in enumerate(rows):
+                    pieces[index].append(features[row, skip[index] :].clone())
+            assert output.logits is not None
+            ids = output.logits[:, -1].argmax(-1, keepdim=True)
+            for index, token in zip(rows, ids[:, 0].tolist(), strict=True):
+                answers[index].append(token)
+            going = [
+                row
+                for row, index in enumerate(rows)
+                if len(answers[index]) < max_new_tokens and not (stop and answers[index][-1] in self.stop_ids)
+            ]
+            if mask is not None:
+                mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            if 0 < len(going) < len(rows):
+                # a copy of the cache, which every step makes anyway when it appends to it
+                kept = torch.tensor(going, device=self.device)
+                cache.batch_select_indices(kept)
+                ids, mask = ids[kept], mask if mask is None else mask[kept]
+            rows, skip = [rows[row] for row in going], [0] * len(prompts)
+        return GreedyOutput(answers, [torch.cat(piece) for piece in pieces] if layer_ids else None)

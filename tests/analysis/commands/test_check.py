@@ -1,0 +1,155 @@
+"""The check finds what is broken, and says what a comparison could and could not claim."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.commands.check import check, main
+from analysis.errors import run_command
+from analysis.runlog import step_rules
+from analysis.runlog import steps as steps_module
+from analysis.runlog.load import load
+from analysis.runlog.reading import Run
+from analysis.runlog.step_rules import broken_rules
+from tests.analysis.importers import logs
+from tests.analysis.runlog.test_steps import PROMPTS, rewrite
+from tests.analysis.runs import prompt, prompts_of, study, write_run
+
+
+@pytest.mark.parametrize("protocol", ["prefix", "generate"])
+def test_a_sound_run_has_no_fault(tmp_path: Path, protocol: str) -> None:
+    for folder in study(tmp_path, protocol=protocol):
+        assert check(Run.open(folder)).faults == ()
+
+
+def faults(folder: Path, column: str, values: list[Any]) -> tuple[str, ...]:
+    def change(table: pa.Table) -> pa.Table:
+        index = table.column_names.index(column)
+        return table.set_column(index, column, pa.array(values, table.schema.field(column).type))
+
+    rewrite(folder, change)
+    return check(Run.open(folder)).faults
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what"),
+    [
+        ("accepted", [2, 8, 7, 1], "1 step with accepted more than was drafted; the first: prompt a"),
+        ("eligible", [7, 7, 8, 7], "1 step with more slots at risk than were drafted"),
+        ("eligible", [1, 7, 7, 7], "1 step with accepted more than was at risk"),
+        ("emitted", [4, 1, 8, 2], "1 step with emitted more than accepted + 1"),
+        ("emitted", [2, 1, 8, 2], "1 step with emitted less than accepted + 1 before the last step"),
+        ("step", [0, 1, 3, 0], "1 step with steps not numbered from 0 on, each once"),
+        ("ended", ["mismatch", "boredom", "block", "mismatch"], "1 step with an ending that is not known"),
+        ("accepted", [2, -1, 7, 1], "1 step with negative counts"),
+        ("accepted", [-3, 0, 7, 1], "1 step with negative counts"),
+    ],
+)
+def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], what: str) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    assert any(f"generate: {what}" in fault for fault in faults(folder, column, values))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.integers(-1, 4)] * 4, st.sampled_from(["block", "odd"])), min_size=1), st.integers(0, 2**32)
+)
+def test_the_pass_in_order_finds_what_sorting_finds(counts: list[tuple[int, int, int, int, str]], seed: int) -> None:
+    """Mostly sound steps of three prompts with odd ones among them, in order or not."""
+    random = Random(seed)
+    steps: dict[str, int] = {}
+    rows = []
+    for drafted, eligible, accepted, emitted, ended in counts:
+        prompt_id = random.choice("abc") if random.random() < 0.2 else sorted("abc")[len(rows) * 3 // len(counts)]
+        odd = random.random() < 0.1
+        sound = {"drafted": 4, "eligible": 4, "accepted": abs(accepted), "emitted": abs(accepted) + 1, "ended": "block"}
+        broken = {"drafted": drafted, "eligible": eligible, "accepted": accepted, "emitted": emitted, "ended": ended}
+        number = steps.setdefault(prompt_id, 0) + (random.random() < 0.03)
+        steps[prompt_id] += 1
+        rows.append({"prompt_id": prompt_id, "step": number, **(broken if odd else sound)})
+    with TemporaryDirectory() as name:
+        folder = write_run(Path(name) / "run", [prompt(p, [1]) for p in "abc"], protocol="generate", gates=False)
+
+        def change(table: pa.Table) -> pa.Table:
+            keyed = [{**table.slice(0, 1).to_pylist()[0], **row} for row in rows]
+            return pa.Table.from_pylist(keyed, table.schema)
+
+        rewrite(folder, change)
+        evaluated = load(Run.open(folder), "generate")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(steps_module, "_BATCH", random.choice([1, 2, 5, 100]))
+            in_order = step_rules._in_order(evaluated)
+            patch.setattr(step_rules, "_in_order", lambda _: False)
+            found = broken_rules(evaluated)
+        together = len(list(groupby(row["prompt_id"] for row in rows))) == len(steps)
+        assert in_order == (not found and together)
+
+
+def test_a_cut_last_step_is_no_fault(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    assert not any("emitted less" in fault for fault in faults(folder, "emitted", [3, 1, 5, 2]))
+
+
+def test_prompts_and_steps_must_agree(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+
+    def change(table: pa.Table) -> pa.Table:
+        return table.set_column(table.column_names.index("steps"), "steps", pa.array([3, 2], pa.int32()))
+
+    rewrite(folder, change, "prompts")
+    assert "generate: 1 prompt whose steps are not those logged (b)" in check(Run.open(folder)).faults
+
+
+def test_a_file_that_was_changed_is_found_by_its_hash(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", prompts_of([1, 2]))
+    manifest = folder / "run.json"
+    run = Run.open(folder)
+    digest = run.manifest.tables["prompts"][0].sha256
+    manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
+    assert any("sha256 is not the manifest's" in fault for fault in check(Run.open(folder)).faults)
+
+
+def test_what_can_be_claimed_and_what_cannot(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [prompt(f"p{i}", 3, cluster_id=f"c{i % 2}") for i in range(8)], gates=False)
+    found = check(Run.open(folder))
+    assert any("8 prompts by id" in claim and "2 clusters" in claim for claim in found.can)
+    assert any("find any difference significant" in claim for claim in found.cannot)
+    assert any("another training seed" in claim for claim in found.cannot)
+    assert any("say anything about speed" in claim for claim in found.cannot)
+
+
+def test_rows_of_a_log_that_were_left_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """107 of 128 rows: most break their sum, two are half a line, one is NUL bytes."""
+    rows = [logs.answer(i, [[3, 2]]) for i in range(128)]
+    for row in rows[21:]:
+        row["choices"][0]["new_tokens"] = [6]
+    data = logs.lines(rows).splitlines(keepends=True)
+    data[30], data[40], data[50] = b'{"question_id": 30\n', b'{"question_id": 4\n', b"\x00" * 9 + b"\n"
+    assert run_command(main, [str(logs.write(tmp_path, "a.jsonl", b"".join(data)))]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "no fault found in the rows that were imported\n107 rows of the log left out: 104 as a.jsonl, line 22: " in out
+    )
+    assert "accept_lengths sum to 5, but new_tokens to 6; 2 as a.jsonl, line 31: not JSON" in out
+    assert "pair 21 prompts" in out
+
+
+def test_the_command_takes_a_run_or_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(main, [str(logs.write(tmp_path, "answers.jsonl"))]) == 0
+    out = capsys.readouterr().out
+    assert "no fault found" in out and "pair 4 turns of 3 prompts" in out and "the prefill token in the steps" in out
+    assert run_command(main, [str(logs.write(tmp_path, "vllm.json"))]) == 0
+    assert "there are totals alone" in capsys.readouterr().out
+    broken = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
+    faults(broken, "accepted", [2, 8, 7, 1])
+    assert run_command(main, [str(broken)]) == 65
+    assert run_command(main, [str(tmp_path / "absent")]) == 65

@@ -1,0 +1,73 @@
+"""``python -m analysis.power``: what an effect wants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.commands.power import main, needed
+from analysis.errors import Exit, run_command
+from tests.analysis.runs import two_runs
+from tests.analysis.stats.test_estimate import estimate
+
+BARE = {"gates": False, "history": False}
+
+
+def test_clusters_cost_their_design_effect():
+    d = np.random.default_rng(0).integers(-3, 4, 100)
+    alone, fivefold = estimate(d), estimate(np.repeat(d, 5), np.repeat(range(100), 5))
+    prompts, clusters = needed(alone, 0.2)
+    assert prompts == clusters
+    assert needed(fivefold, 0.2) == (5 * clusters, clusters)
+    assert needed(estimate([0] * 9), 0.2) is None
+
+
+def test_prompts_enough_for_six_that_differ():
+    rare = np.arange(60) % 10 == 0  # 6 of 60, mean 0.1: a t alone would have 26 suffice for a difference of 0.2
+    assert needed(estimate(rare), 0.2) == (60, 60)
+    assert needed(estimate(np.repeat(rare, 2), np.repeat(range(60), 2)), 0.2) == (120, 60)
+    assert needed(estimate(np.arange(60) == 7), 0.1) is None
+
+
+def test_through_the_command(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    a, b = two_runs(tmp_path, rng.integers(0, 7, 60).tolist(), rng.integers(0, 7, 60).tolist(), **BARE)
+    assert run_command(main, [str(a), str(b), "--effect", "0.3"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "prompts wanted" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith(("overall", "sums"))]
+    assert rows[0][1:] == rows[1][1:]
+    spread = float(rows[0][3])
+    assert int(rows[0][6].replace(",", "")) == pytest.approx((2.8016 * spread / 0.3) ** 2, rel=0.01)
+
+
+def test_few_clusters_are_said(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    clusters = [i % 18 for i in range(60)]
+    a, b = two_runs(tmp_path, rng.integers(0, 7, 60).tolist(), rng.integers(0, 7, 60).tolist(), clusters,
+                    protocol="generate", **BARE)  # fmt: skip
+    assert run_command(main, [str(a), str(b), "--effect", "0.3"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "Protocol: generate." in out
+    assert "caution: overall: 18 clusters only" in out
+    assert "caution: sums: 18 clusters only" in out
+
+
+def test_the_protocol_can_be_chosen(tmp_path, capsys):
+    a, b = two_runs(tmp_path, [0, 1, 2, 3] * 9, [1, 1, 3, 2] * 9, **BARE)
+    assert run_command(main, [str(a), str(b), "--effect", "0.3", "--protocol", "prefix"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "Protocol: prefix. Metric: mean accepted length." in out
+    assert "caution" not in out
+    assert run_command(main, [str(a), str(b), "--effect", "0.3", "--protocol", "generate"]) == Exit.DATA
+    assert "no prompt was evaluated under protocol 'generate' (there: prefix)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--effect", "0"], ["--effect", "nan"], ["--effect", "1", "--power", "1"], []])
+def test_wrong_calls(tmp_path, capsys, options):
+    a, b = two_runs(tmp_path, [1, 2], [2, 3], **BARE)
+    try:
+        code = run_command(main, [str(a), str(b), *options])
+    except SystemExit as error:
+        code = error.code
+    assert code == Exit.USAGE

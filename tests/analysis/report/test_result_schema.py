@@ -1,0 +1,96 @@
+"""``result.json`` against its published JSON Schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.comparison.matrix import compare_many
+from analysis.comparison.pairwise import compare_runs
+from analysis.comparison.seed_study import compare_seeds
+from analysis.report.result import matrix_json, seeds_json, to_json
+from analysis.report.result_schema import text
+from tests.analysis.runs import prompts_of, study, two_runs, write_run
+
+jsonschema = pytest.importorskip("jsonschema")
+PUBLISHED = Path(__file__).parents[3] / "analysis" / "report" / "result.schema.json"
+BARE = {"gates": False, "history": False}
+
+
+@pytest.fixture(scope="module")
+def valid():
+    schema = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_the_published_schema_is_that_of_the_code():
+    assert PUBLISHED.read_text(encoding="utf-8") == text(), (
+        "python -m analysis.report.result_schema > analysis/report/result.schema.json"
+    )
+
+
+def comparisons(tmp_path):
+    runs = study(tmp_path / "study")
+    yield compare_runs(*runs, margin=0.1, hypothesis="h", controls=[runs[0]], datasets=["humaneval", "gsm_symbolic"])
+    yield compare_runs(*study(tmp_path / "generate", protocol="generate"))
+    yield compare_runs(*two_runs(tmp_path / "few", [1], [2], **BARE))
+    target = {"change": lambda m: setattr(m.target, "id", "Qwen/Qwen3-4B")}
+    rows = prompts_of([[1], [2], [3]], dataset="gsm8k", matches_baseline=False)
+    timings = [
+        {"prompt_id": "p000", "mode": mode, "repeat": 0, "order": 0, "decode_s": 1.0, "output_tokens": 9}
+        | {"draft_s": 0.1, "verify_s": 0.8, "other_s": 0.1}
+        for mode in ("plain", "draft")
+    ]
+    trials = [{"trial": 0, "block": 0, "arm": "x", "status": "ok", "concurrency": 1, "tokens_per_s": 9.0}]
+    more = {"timings": timings, "trials": trials, "protocol": "generate", **BARE, **target}
+    run = write_run(tmp_path / "published", rows, **more)
+    yield compare_runs(run, run, baseline=run)
+
+
+def test_comparisons_are_valid(valid, tmp_path):
+    seen = set()
+    for comparison in comparisons(tmp_path):
+        result = json.loads(to_json(comparison, title="t"))
+        valid.validate(result)
+        seen |= {key for key, value in result.items() if value not in (None, [], {})}
+    assert {"speed", "throughput", "baseline", "published", "controls", "gain", "heterogeneity", "interactions"} <= seen
+
+
+def test_matrices_and_seeds_are_valid(valid, tmp_path):
+    runs = study(tmp_path)
+    valid.validate(json.loads(matrix_json(compare_many([*runs, runs[0]]))))
+    seeded = [
+        write_run(
+            tmp_path / f"s{seed}{arm}",
+            prompts_of([1, 2, 3, seed]),
+            change=lambda m, seed=seed: m.training.seeds.update(init=seed),
+            **BARE,
+        )
+        for arm in "ab"
+        for seed in (0, 1)
+    ]
+    valid.validate(json.loads(seeds_json(compare_seeds(seeded[:2], seeded[2:]))))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: r["overall"].pop("p"),
+        lambda r: r["overall"].update(verdict="maybe"),
+        lambda r: r["overall"].update(estimate="0.1"),
+        lambda r: r.update(surprise=1),
+        lambda r: r.update(result_version=2),
+        lambda r: r["arms"]["a"].pop("label"),
+        lambda r: r["by_dataset"].update(x=None),
+    ],
+)
+def test_the_schema_refuses_what_is_wrong(valid, tmp_path, spoil):
+    result = json.loads(to_json(compare_runs(*two_runs(tmp_path, [1, 2], [2, 3], **BARE))))
+    valid.validate(result)
+    wrong = copy.deepcopy(result)
+    spoil(wrong)
+    assert not valid.is_valid(wrong)

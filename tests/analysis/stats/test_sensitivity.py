@@ -1,0 +1,93 @@
+"""Minimum detectable effect and prompts needed, against statsmodels and the reference's numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from statsmodels.stats.power import TTestPower
+
+from analysis.stats.families import adjust
+from analysis.stats.inference import fewest_that_differ
+from analysis.stats.sensitivity import clusters_needed, detectable
+from tests.analysis.stats.test_estimate import estimate, ratio
+
+
+@pytest.mark.parametrize(("n", "printed"), [(700, "0.106"), (100, "0.283")])
+def test_reference_numbers(n, printed):
+    found = detectable(1 / math.sqrt(n), n - 1)
+    assert f"{found:.3f}" == printed
+    assert found == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [6, 10, 40, 3000])
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+@pytest.mark.parametrize("power", [0.8, 0.95])
+def test_power_at_the_detectable_effect_is_the_power_asked_for(n, alpha, power):
+    effect = detectable(1 / math.sqrt(n), n - 1, alpha=alpha, power=power)
+    assert TTestPower().power(effect, n, alpha) == pytest.approx(power, abs=2e-4)
+
+
+def test_prompts_for_an_effect():
+    # normal approximation: 1766; the t costs two more
+    assert clusters_needed(0.1, 1.5, 1) == 1768
+    assert clusters_needed(-0.1, 1.5 / math.sqrt(50), 50) == 1768
+    assert clusters_needed(100.0, 1.5, 1) == 2
+    assert clusters_needed(100.0, 1.5, 1, fewest=6) == 6
+    assert clusters_needed(1e-6, 1.5, 1) is None
+
+
+def test_what_was_found_needed_detects_the_effect_and_one_less_does_not():
+    for effect in (0.05, 0.3, 1.0):
+        n = clusters_needed(effect, 2.0, 1)
+        assert detectable(2.0 / math.sqrt(n), n - 1) <= effect < detectable(2.0 / math.sqrt(n - 1), n - 2)
+
+
+def test_copies_of_prompts_detect_no_more():
+    d = np.random.default_rng(0).integers(-3, 4, 60)
+    once, thrice = estimate(d), estimate(np.repeat(d, 3), np.repeat(np.arange(60), 3))
+    assert thrice.mde == pytest.approx(once.mde)
+    assert once.mde == pytest.approx(detectable(d.std(ddof=1) / math.sqrt(60), 59))
+
+
+def test_nothing_is_detectable_where_the_test_cannot_reject():
+    assert estimate([1, 2, 3, 1, 2]).mde is None  # 2^-4 > 0.05
+    assert estimate([1, 2, 3, 1, 2, 2]).mde is not None
+    assert estimate([0] * 20).mde is None
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(60), np.repeat(np.arange(30), 2), np.repeat(np.arange(12), 5)])
+@pytest.mark.parametrize("differ", [1, 5])
+def test_a_spread_that_comes_from_few_prompts_detects_nothing(differ, clusters):
+    # one pair of 60 that differs has a standard error of 1/60, of which a t would find 0.047 with probability 0.8;
+    # the flip test cannot reject at all, as 60 pairs of which 5 differ never do: 2^(1 - 5) = 0.0625
+    d = (np.arange(60) % 12 == 0) & (np.arange(60) < 12 * differ)
+    result = estimate(d, clusters)
+    assert (result.n_differ, result.se > 0, result.mde) == (differ, True, None)
+    told = next(c for c in result.cautions if c.code == "few-differ")
+    assert told.text.startswith(
+        f"{differ} of {result.n_clusters} {'clusters' if result.n_clusters < 60 else 'prompts'}"
+    )
+
+
+def test_ties_of_a_ratio_do_not_differ_though_their_linearised_values_do():
+    tokens, steps = np.arange(40, 100), np.arange(10, 70)
+    more = tokens + (np.arange(60) == 7)
+    result = ratio((tokens, more), (steps, steps))
+    assert (result.n_zero, result.n_differ, result.mde) == (59, 1, None)
+
+
+def test_a_family_wants_more_units_that_differ():
+    # 2^(1 - k) is below 0.05 from 6 flips on, below 1/120 from 8, below 1/1280 from 12
+    assert [fewest_that_differ("exact", 0.05 / k) for k in (1, 6, 64)] == [6, 8, 12]
+    assert fewest_that_differ("cluster t", 0.05 / 6) == 6
+    seven = [estimate([1, 2, 3, 1, 2, 2, 1] + [0] * 50)] * 6
+    assert seven[0].mde is not None
+    assert {e.mde for e in adjust(seven)} == {None}
+    assert {e.cautions[-1].code for e in adjust(seven)} == {"few-differ"}
+    assert all(e.mde for e in adjust([estimate([1, 2, 3, 1, 2, 2, 1, 1] + [0] * 50)] * 6))
+
+
+def test_nothing_is_detectable_without_a_spread_or_degrees_of_freedom():
+    assert detectable(None, 5) is detectable(1.0, 0) is None

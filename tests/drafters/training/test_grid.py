@@ -1,0 +1,106 @@
+"""Every combination of fusion, context projections and loss weighting: trained, evaluated, saved, loaded, decoded."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from analysis.runlog.reading import Run
+from drafters.checkpoints.folder import load_drafter, weights_sha256
+from drafters.commands.evaluate import evaluate
+from drafters.commands.train import arm_corpus, train
+from drafters.config import load_config, parse_source
+from drafters.decoding.decode import decode
+from drafters.model import fusion_table
+from drafters.prompts.sources import load_prompts, messages
+from drafters.target.frozen import Target
+
+FUSIONS = ("concat", "gated", "layerwise", "layerwise_gated")
+GRID = list(itertools.product(FUSIONS, ("shared", "separate"), ("fixed", "progressive", "dpace")))
+
+
+def count_projected(drafter, monkeypatch):
+    """Tokens of each call that projects context, as they come."""
+    counts, project = [], drafter.project_context
+
+    def counting(features, positions):
+        counts.append(positions.numel())
+        return project(features, positions)
+
+    monkeypatch.setattr(drafter, "project_context", counting)
+    return counts
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_every_combination_lives_a_whole_life(workplace, monkeypatch, fusion):
+    """Two steps each, on one corpus; the arms of a fusion are evaluated together."""
+    combinations = [(kv, weighting) for f, kv, weighting in GRID if f == fusion]
+    folders, hashes = [], set()
+    for kv, weighting in combinations:
+        folder = workplace / "runs" / f"{kv}-{weighting}"
+        drafter = f"drafter={{fusion: {fusion}, kv: {kv}, target_layers: [0, 2, 3]}}"
+        overrides = [drafter, f"loss.weighting={weighting}", "training={steps: 2, lr: 1e-2}", "validation.seen=[]"]
+        config = load_config("arm.yaml", overrides)
+        train(config, folder, "cpu")
+        folders.append(folder)
+        run = Run.open(folder, allow_incomplete=True)
+        rows = run.read("history").to_pylist()
+        assert all(np.isfinite(row["loss"]) and row["grad_norm"] > 0 for row in rows)
+        hashes.add(rows[-1]["data_hash"])
+        assert run.has("fusion") == fusion.startswith("layerwise")
+    assert len(hashes) == 1  # whatever the axes, the same data in the same order
+
+    evaluate([str(f) for f in folders], [parse_source("test.jsonl:6")])
+    target = Target.load(load_config("arm.yaml").target)
+    prompts = [target.encode_chat(messages(p)) for p in load_prompts(["test.jsonl"])[:2]]
+    plain = decode(target, None, prompts, max_new_tokens=12).sequences
+    weights = set()
+    for folder in folders:
+        run = Run.open(folder)
+        assert run.read("acceptance").num_rows == 6
+        # gates are logged for what projects; a layer-wise fusion has a table of its own
+        assert run.has("gates") == run.has("gate_stats") == (not fusion.startswith("layerwise"))
+        drafter = load_drafter(folder / "checkpoints" / "final")
+        assert weights_sha256(drafter) == run.manifest.drafter.checkpoint_sha256
+        weights.add(weights_sha256(drafter))
+        projected = count_projected(drafter, monkeypatch)
+        found = decode(target, drafter, prompts, max_new_tokens=12).sequences
+        assert [s.tokens for s in found] == [s.tokens for s in plain]
+        committed = [len(p) + sum(step.emitted for step in s.steps) for p, s in zip(prompts, found, strict=True)]
+        assert sum(projected) == sum(committed)  # each once, whatever the fusion
+    assert len(weights) == len(folders)  # no axis went unread
+    backbones = {Run.open(folder).manifest.drafter.init_sha256 for folder in folders}
+    assert len(backbones) == 1  # shared weights start equal
+
+
+def test_fusion_table_says_what_was_learnt(workplace):
+    for fusion in ("layerwise", "layerwise_gated"):
+        overrides = [f"drafter={{fusion: {fusion}, target_layers: [0, 2, 3]}}", "training={steps: 8, lr: 3e-2}"]
+        config = load_config("arm.yaml", overrides)
+        folder = workplace / "runs" / fusion
+        train(config, folder, "cpu")
+        table = Run.open(folder).read("fusion").to_pandas()
+        drafter = load_drafter(folder / "checkpoints" / "final")
+        target = Target.load(config.target)
+        corpus = arm_corpus(config, target, load_prompts(config.corpus.prompts), "corpus")
+        assert len(corpus) <= fusion_table.EXAMPLES
+        features = np.concatenate([corpus[i].features.float().numpy() for i in range(len(corpus))])
+
+        assert table["draft_layer"].tolist() == [0, 0, 0, 1, 1, 1]
+        assert table["target_layer"].tolist() == [1, 3, 4] * 2  # indices into hidden_states
+        np.testing.assert_allclose(table.groupby("draft_layer")[["weight", "contribution_share"]].sum(), 1, atol=1e-5)
+        norms = np.linalg.norm(features, axis=-1).mean(0)
+        np.testing.assert_allclose(table["mean_feature_norm"], [*norms, *norms], rtol=1e-5)
+        learnt = drafter.fusion.layer_fusion_weights.detach().numpy()
+        weights = table["weight"].to_numpy().reshape(2, 3)
+        still = np.exp(learnt) / np.exp(learnt).sum(-1, keepdims=True)
+        start = np.exp([[2, 0, 0], [0, 2, 0]])
+        assert np.abs(weights - start / start.sum(-1, keepdims=True)).max() > 0.01  # it learnt
+        if fusion == "layerwise":
+            np.testing.assert_allclose(weights, still, rtol=1e-5)
+            parts = still[1][:, None] * features  # [tokens, T, H]
+            total = parts.sum(1, keepdims=True)
+            shares = (parts * total).sum(-1) / (total**2).sum(-1)
+            np.testing.assert_allclose(table["contribution_share"][3:], shares.mean(0), rtol=1e-4)
+        else:
+            assert np.abs(weights - still).max() > 1e-4  # the mean over tokens of weights that move
