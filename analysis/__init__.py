@@ -7,7 +7,9 @@ arms. Importing the package costs nothing: what it offers is loaded when it is a
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from analysis.display import Renderer, use_renderer
 
 if TYPE_CHECKING:
     from analysis.comparison.matrix import Matrix, compare_many
@@ -17,13 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Matrix", "SeedComparison", "compare_many", "compare_runs", "compare_seeds"]
 
 _MODULES = {
-    "Comparison": "comparison",
-    "compare_runs": "comparison",
-    "Matrix": "matrix",
-    "compare_many": "matrix",
-    "SeedComparison": "seed_study",
-    "compare_seeds": "seed_study",
+    "Comparison": "comparison.pairwise",
+    "compare_runs": "comparison.pairwise",
+    "Matrix": "comparison.matrix",
+    "compare_many": "comparison.matrix",
+    "SeedComparison": "comparison.seed_study",
+    "compare_seeds": "comparison.seed_study",
 }
+
+use_renderer(lambda: cast(Renderer, import_module("analysis.report.notebook")))
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,7 @@ class Settings(BaseModel):
 
 
 class DrafterAxes(Settings):
-    """What published drafters and their ablations differ in (drafters.model.fusion, drafters.model.layerwise, drafters.model.drafter).
+    """What published drafters and their ablations differ in (see drafters.model).
 
     A field that the fusion does not read has no effect.
     """

@@ -1,0 +1,1 @@
+"""The commands: parse, call, render. Each is also ``python -m analysis.<name>``."""

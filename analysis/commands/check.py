@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from analysis.errors import DataError, Exit, Parser, run_command
+from analysis.errors import DataError, Exit, Parser
 from analysis.importers.collect import LEFT_OUT
 from analysis.importers.direct import open_references
 from analysis.measures.aggregate import has_totals_alone
@@ -232,7 +232,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in lines(run, found):
             print(one_line(line))
     return Exit.DATA if found.faults else Exit.OK
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Sequence
 
 from analysis import wording
-from analysis.errors import Parser, UsageError, finite, out_folder, run_command
+from analysis.errors import Parser, UsageError, finite, out_folder
 
 #: Options that a comparison of seeds does not take.
 _NOT_OF_SEEDS = ("margin", "hypothesis", "dataset", "control", "earlier")
@@ -62,7 +62,3 @@ def _parser() -> Parser:
     parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
     parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
     return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

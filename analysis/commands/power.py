@@ -16,7 +16,7 @@ from rich.table import Table
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison, compare_runs
-from analysis.errors import Parser, UsageError, finite, run_command
+from analysis.errors import Parser, UsageError, finite
 from analysis.importers.direct import open_references
 from analysis.report.terminal import terminal
 from analysis.stats.estimate import Estimate
@@ -94,7 +94,3 @@ def _parser() -> Parser:
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that both runs have")
     parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es])
     return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
-from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.errors import DataError, Parser, UsageError
 from analysis.report.sections.study import pair_folder
 from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
 from analysis.runlog.addresses import MANIFEST, default_reports, find_runs_folder, resolve
@@ -137,7 +137,3 @@ def _unlisted(plan: Plan) -> list[str]:
     runs = find_runs_folder()
     listed = {Path(run).name for entry in plan.comparisons for run in entry.runs}
     return sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}") if p.parent.name not in listed) if runs else []
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

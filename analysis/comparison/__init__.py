@@ -1,0 +1,1 @@
+"""From runs to one frozen result: two runs, several arms, several training seeds."""

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from analysis.comparison.pairwise import Comparison, compare_runs
 from analysis.comparison.question import listed
+from analysis.display import Shown
 from analysis.errors import UsageError
 from analysis.runlog.reading import Run
 from analysis.stats.estimate import Estimate
 from analysis.stats.families import adjust
 
-if TYPE_CHECKING:
-    from analysis.report.plots.style import Plot
 
-
-@dataclass(frozen=True, eq=False)
-class Matrix:
+@dataclass(frozen=True, eq=False, repr=False)
+class Matrix(Shown):
     """Arms against the first. ``comparisons``: each in full, as if alone. ``overall``: their headlines, p adjusted by
     Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these."""
 
@@ -45,29 +43,10 @@ class Matrix:
                 rows.append(row | {"n_clusters": e.n_clusters, "verdict": str(e.verdict)})
         return pd.DataFrame(rows)
 
-    def to_markdown(self) -> str:
-        """The report, as :func:`analysis.report.writing.write_matrix` has it."""
-        from analysis.report import render
-
-        return render.matrix(self, self.figures())
-
-    def figures(self) -> list[Plot]:
-        """The forest of all arms."""
-        from analysis.report.plots import study as plot_study
-
-        return plot_study.draw_matrix(self)
-
-    def __repr__(self) -> str:
-        from analysis.report.sections import study as study_sections
-
-        return study_sections.matrix_headline(self)
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
-
 
 def compare_many(runs: Sequence[Run | Path | str], **options: Any) -> Matrix:
-    """Compare ``runs[1:]`` with the first; ``options`` are those of :func:`analysis.comparison.pairwise.compare_runs`."""
+    """Compare ``runs[1:]`` with the first; ``options`` are those of
+    :func:`analysis.comparison.pairwise.compare_runs`."""
     runs = listed(runs)
     if len(runs) < 2:
         raise UsageError("a matrix wants at least two runs")

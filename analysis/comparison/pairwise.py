@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels
 from analysis.comparison.question import headline_of, listed, margin_of, open_run, pick, require_coverage
+from analysis.display import Shown
 from analysis.errors import DataError
 from analysis.measures import exploration, lossless, texts
 from analysis.measures.baseline import AgainstBaseline, against_baseline
@@ -42,12 +42,9 @@ from analysis.stats.estimate import Estimate, of_pairs, of_questions
 from analysis.stats.families import adjust
 from analysis.wording import HEADLINES, Caution, Estimand, caution
 
-if TYPE_CHECKING:
-    from analysis.report.plots.style import Plot
 
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
     """What two runs say about each other, B against A, over the prompts that both have.
 
     ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
@@ -108,28 +105,6 @@ class Comparison:
             rows.append(row)
         return pd.DataFrame(rows, columns=[*names, "margin", "p_equivalence"])
 
-    def to_markdown(self) -> str:
-        """The report of :func:`analysis.report.writing.write_report`, with figures by name (``figures/<name>.png``)."""
-        from analysis.report import render
-
-        return render.report(self, self.figures())
-
-    def figures(self) -> list[Plot]:
-        """Every figure that there are data for; a :class:`analysis.report.plots.style.Plot` shows itself in a notebook."""
-        from analysis.report.plots import everything as plots
-
-        return plots.draw_all(self)
-
-    def __repr__(self) -> str:
-        from analysis.report import answers
-
-        return answers.headline(self)
-
-    def _repr_markdown_(self) -> str:
-        from analysis.report import render
-
-        return render.summary(self)
-
 
 def compare_runs(
     run_a: Run | Path | str,
@@ -154,8 +129,8 @@ def compare_runs(
     the first protocol that both runs, and the controls, have. ``margin``: a difference within it counts as none (in
     the metric's unit).
     ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
-    (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of the three
-    may be one alone.
+    (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of
+    the three may be one alone.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
 
     Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is

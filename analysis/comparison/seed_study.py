@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from analysis.comparison.question import headline_of, listed, open_run, require_coverage
+from analysis.display import Shown
 from analysis.errors import DataError, UsageError
 from analysis.measures.fairness import require_same_target
 from analysis.runlog.load import load
@@ -23,12 +23,9 @@ from analysis.stats.families import adjust
 from analysis.stats.seeds import Crossed, crossed
 from analysis.wording import Caution, Estimand, caution
 
-if TYPE_CHECKING:
-    from analysis.report.plots.style import Plot
 
-
-@dataclass(frozen=True)
-class SeedComparison:
+@dataclass(frozen=True, repr=False)
+class SeedComparison(Shown):
     """What several trainings of two arms say about each other, over the prompts that all of them have.
 
     ``overall`` and ``by_dataset`` (p adjusted by Holm) cover seeds and prompts. ``per_seed``: each pair of runs of one
@@ -60,26 +57,6 @@ class SeedComparison:
             rows.append(row | {"estimand": e.estimand.key, "verdict": str(e.verdict)})
         return pd.DataFrame(rows)
 
-    def to_markdown(self) -> str:
-        """The report, as :func:`analysis.report.writing.write_seeds` has it."""
-        from analysis.report import render
-
-        return render.seeds(self, self.figures())
-
-    def figures(self) -> list[Plot]:
-        """The difference per seed and over all."""
-        from analysis.report.plots import study as plot_study
-
-        return plot_study.draw_seeds(self)
-
-    def __repr__(self) -> str:
-        from analysis.report.sections import study as study_sections
-
-        return study_sections.seeds_headline(self)
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
-
 
 def compare_seeds(
     runs_a: Sequence[Run | Path | str],
@@ -93,8 +70,8 @@ def compare_seeds(
 ) -> SeedComparison:
     """Compare two arms that were trained several times each. Arms are paired where the sets of their seeds are equal.
 
-    Raises UsageError for an arm of one run. Raises DataError as :func:`analysis.comparison.pairwise.compare_runs` does, and
-    for two runs of an arm with the same seeds: copies of a training say nothing about another.
+    Raises UsageError for an arm of one run. Raises DataError as :func:`analysis.comparison.pairwise.compare_runs`
+    does, and for two runs of an arm with the same seeds: copies of a training say nothing about another.
     """
     require_coverage(min_coverage)
     arms = listed(runs_a), listed(runs_b)

@@ -1,6 +1,7 @@
 """The JSON Schema of ``result.json``, from the dataclasses that it is written from.
 
-The published file is ``analysis/result.schema.json``; ``python -m analysis.report.result_schema`` prints what it should hold.
+The published file is ``analysis/report/result.schema.json``; ``python -m analysis.report.result_schema`` prints what
+it should hold.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ def tied(frame: pd.DataFrame) -> NDArray[np.bool_]:
 def of_pairs(
     frame: pd.DataFrame, estimand: Estimand, subset: str | None = None, margin: float | None = None
 ) -> Estimate:
-    """The estimate over pairs (:class:`analysis.runlog.pairing.Pairs`), those of data set ``subset`` if one is named; no pairs
-    give an empty estimate."""
+    """The estimate over pairs (:class:`analysis.runlog.pairing.Pairs`), those of data set ``subset`` if one is
+    named; no pairs give an empty estimate."""
     rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
     return of_values(*values_of(rows, estimand), tied(rows), rows[cluster_column(rows)], estimand, subset, margin)
 

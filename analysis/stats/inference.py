@@ -44,8 +44,8 @@ class Equivalence:
     """Two one-sided tests of a mean against a margin stated beforehand (Schuirmann 1987).
 
     ``lo``, ``hi``: interval at 1 - 2 alpha, that is 90%; ``p_unseen``: the probability that prompts which would put
-    the mean outside were never drawn (:mod:`analysis.stats.unseen`), which those that were drawn cannot tell; ``p``: the
-    largest of it and the two one-sided p-values; ``p_adjusted``: by Holm over the family.
+    the mean outside were never drawn (:mod:`analysis.stats.unseen`), which those that were drawn cannot tell; ``p``:
+    the largest of it and the two one-sided p-values; ``p_adjusted``: by Holm over the family.
     """
 
     margin: float

@@ -1,0 +1,1 @@
+"""Drafters on disk: our folders and the published layouts, both ways."""

@@ -1,7 +1,7 @@
 """Drafter checkpoints, in the layout of the published DFlash drafters: ``config.json`` + safetensors.
 
-A published checkpoint loads, and a ``concat`` drafter of ours is read by what reads those (drafters.checkpoints.layouts has
-the layouts, drafters.export writes the others). A draft vocabulary is stored as ``d2t``, int64 *offsets*: target id
+A published checkpoint loads, and a ``concat`` drafter of ours is read by what reads those (drafters.checkpoints.layouts
+has the layouts, drafters.export writes the others). A draft vocabulary is stored as ``d2t``, int64 *offsets*: target id
 of row i = i + d2t[i].
 """
 

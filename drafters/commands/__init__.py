@@ -1,0 +1,1 @@
+"""The commands: train, evaluate, generate, study, baseline, export."""

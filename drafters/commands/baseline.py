@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.errors import Parser, run_command
+from analysis.errors import Parser
 from analysis.runlog import manifest as records
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest, settings_hash
@@ -89,7 +89,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     print(make_next_token_run(load_config(args.config), run_folder("next-token", args.run), args.device))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.errors import DataError, Parser, UsageError
 from analysis.runlog.addresses import resolve
 from analysis.runlog.manifest import Evaluation, settings_hash
 from analysis.runlog.reading import Run, read_manifest
@@ -240,7 +240,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     size = args.batch_size or (1 if generate else 32)
     print(*evaluate(runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main, resumes=True))

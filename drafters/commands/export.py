@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 
-from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.errors import DataError, Parser, UsageError
 from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import write_atomic
@@ -141,7 +141,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     export(drafter, Path(args.folder), args.format, *found)
     print(f"{args.folder}: {args.format} layout, {sum(p.numel() for p in drafter.parameters()):,} parameters")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

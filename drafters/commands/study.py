@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.commands.report import main as write_reports
-from analysis.errors import DataError, Parser, run_command
+from analysis.errors import DataError, Parser
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.reading import read_manifest
 from drafters.commands.baseline import make_next_token_run
@@ -131,7 +131,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     run_study(Path(args.study), args.device)
     return write_reports([])
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main, resumes=True))

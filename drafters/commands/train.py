@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from analysis.errors import DataError, Parser, run_command
+from analysis.errors import DataError, Parser
 from analysis.runlog import manifest as records
 from analysis.runlog.addresses import MANIFEST, find_runs_folder
 from analysis.runlog.manifest import Manifest, settings_hash
@@ -256,7 +256,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = load_config(args.config, args.overrides)
     print(train(config, run_folder(config.name, args.run), args.device))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main, resumes=True))

@@ -1,0 +1,1 @@
+"""The target's answers and hidden states that a drafter trains on, in shards on disk."""

@@ -1,0 +1,1 @@
+"""Speculative decoding: the loop, its cache, the acceptance rules."""

@@ -1,0 +1,1 @@
+"""The drafter: blocks and anchors, fusion of target layers, attention, the frozen head."""

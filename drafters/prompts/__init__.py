@@ -1,0 +1,1 @@
+"""Prompts from generator families, files and the hub, each with its cluster."""

@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from analysis.errors import DataError, Parser, UsageError, run_command
+from analysis.errors import DataError, UsageError
 from drafters.prompts import files as prompt_files
 from drafters.prompts.families import FAMILIES, GSM_SYMBOLIC, HUMANEVAL, family_caveat, generate, humaneval_bytes
 from drafters.prompts.identity import Overlap, Prompt, messages, normalise, prompt_set_hash, remove_overlap
@@ -151,30 +148,3 @@ def _rows(source: str) -> list[prompt_files.Row]:
         hint = f"did you mean {near[0]}?" if near else f"families: {', '.join(families)}"
         raise DataError(f"prompt source '{source}': no such file, and no such family; {hint}")
     return prompt_files.rows_of_file(path)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Show, per data set: prompts, clusters, mean length, an example."""
-    parser = Parser(prog="python -m drafters.prompts", description="Show what prompt sources hold.")
-    parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="family:N, file[:N] or hf:org/name[:config][:split][:N]"
-    )
-    prompts = load_prompts(parser.parse_args(argv).sources)
-    by_dataset: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_dataset.setdefault(prompt.dataset, []).append(prompt)
-    table = Table("dataset", "prompts", "clusters", "mean characters", "example")
-    for label, members in by_dataset.items():
-        characters = sum(len(turn) for prompt in members for turn in prompt.turns) / len(members)
-        clusters = len({prompt.cluster_id for prompt in members})
-        example = Text(" ".join(members[0].turns[0].split()), overflow="ellipsis", no_wrap=True)
-        table.add_row(Text(label), str(len(members)), str(clusters), f"{characters:.0f}", example)
-    console = Console()
-    console.print(table)
-    for caveat in filter(None, dict.fromkeys(map(family_caveat, by_dataset))):
-        console.print(Text(caveat, style="dim"))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(run_command(main))

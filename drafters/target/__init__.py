@@ -1,0 +1,1 @@
+"""The frozen target model and what is read of it."""

@@ -1,0 +1,1 @@
+"""One training: the loss, the optimizer steps, warm starts."""

@@ -1,0 +1,1 @@
+"""The tables and sentences of a report, a file per section."""

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from analysis.commands.importers import main
 from analysis.errors import DataError, DraftlabError, UsageError, run_command
-from analysis.importers.__main__ import main
 from analysis.importers.collect import collect
 from analysis.importers.model import Found
 from analysis.importers.registry import read_file

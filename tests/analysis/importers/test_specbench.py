@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from analysis.commands.importers import main
 from analysis.errors import run_command
-from analysis.importers.__main__ import main
 from analysis.importers.collect import collect
 from analysis.importers.registry import read_file
 from analysis.importers.summary import lengths

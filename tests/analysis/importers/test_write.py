@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from analysis.commands.importers import main
 from analysis.errors import run_command
-from analysis.importers.__main__ import main
 from analysis.importers.write import repetition, words
 from analysis.runlog.counting import counting_of
 from analysis.runlog.reading import Run

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from analysis.errors import DataError, Exit, UsageError, run_command
-from drafters.prompts.sources import PromptSource, load_prompts, main, parse_source
+from drafters.commands.prompts import main
+from drafters.prompts.sources import PromptSource, load_prompts, parse_source
 
 
 @pytest.fixture

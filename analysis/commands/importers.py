@@ -1,0 +1,76 @@
+"""Import logs of other tools: ``python -m analysis.importers FILE... --out runs/NAME``.
+
+Files together are one run (parts of ranks, one file per data set). A file with several conditions gives one run each,
+``NAME-<condition>``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.errors import Parser, UsageError, out_folder
+from analysis.importers.collect import collect
+from analysis.importers.plain import FIELDS, parse_mapping
+from analysis.importers.questions import read_questions, with_questions
+from analysis.importers.registry import FORMATS, Options
+from analysis.importers.summary import describe
+from analysis.importers.write import write_run
+from analysis.runlog.addresses import MANIFEST
+from analysis.wording import one_line
+
+_LISTED = 20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python -m analysis.importers", description="Make a run of log files of other tools.")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--out", type=out_folder, required=True, metavar="RUN", help="run folder to write, e.g. runs/NAME"
+    )
+    parser.add_argument("--format", default="auto", choices=["auto", *(f.key for f in FORMATS)])
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="rows of question_id, turns, category")
+    parser.add_argument("--before", type=Path, metavar="FILE", help="Prometheus counters before the measurement")
+    parser.add_argument(
+        "--map", action="append", default=[], metavar="FIELD=COLUMN", help=f"plain tables: {', '.join(FIELDS)}"
+    )
+    parser.add_argument(
+        "--prefill-token",
+        default="unknown",
+        choices=["inside", "outside", "unknown"],
+        help="plain tables: whether the token that prefill gives is in the steps' tokens",
+    )
+    parser.add_argument("--label", help="how reports call the arm (default: as the file does)")
+    parser.add_argument("--strict", action="store_true", help="a row that cannot be used is an error")
+    args = parser.parse_args(argv)
+    options = Options(args.format, args.before, parse_mapping(args.map) or None, args.prefill_token)
+    questions = read_questions(args.questions) if args.questions else None
+    collected = collect(args.files, options, strict=args.strict)
+    folders = [args.out if len(collected.runs) == 1 else _beside(args.out, run.variant) for run in collected.runs]
+    for folder in folders:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            there = "holds a run" if (folder / MANIFEST).exists() else "is not empty"
+            raise UsageError(f"{folder} {there}; choose another --out, or remove it")
+    runs = [with_questions(run, questions, args.questions) for run in collected.runs] if questions else collected.runs
+    print(f"format: {collected.runs[0].format}")
+    for run, folder in zip(runs, folders, strict=True):
+        labelled = replace(run, label=args.label) if args.label and len(runs) == 1 else run
+        for line in describe(labelled):
+            print(one_line(line) if not line.startswith("  ") else f"  {one_line(line)}")
+        try:
+            write_run(folder, labelled, name=folder.name, caveats=collected.caveats())
+        except OSError as error:
+            raise UsageError(f"cannot write {folder}: {error.strerror}; choose another --out") from error
+        print(f"written: {folder}")
+    for name, problem in collected.problems[:_LISTED]:
+        print(one_line(f"left out: {name}, {problem}"))
+    if len(collected.problems) > _LISTED:
+        print(f"left out: {len(collected.problems) - _LISTED:,} rows more")
+    return 0
+
+
+def _beside(out: Path, variant: str | None) -> Path:
+    return out.with_name(f"{out.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', variant or 'run').strip('-') or 'run'}")

@@ -1,0 +1,53 @@
+"""Where a result meets its rendering: the one hook between them, so that results know nothing of reports.
+
+The package registers the renderer (``analysis/__init__.py``). It is loaded when a result is first shown: comparing in a
+script needs neither templates nor matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Renderer(Protocol):
+    """What can be shown of a result (:mod:`analysis.report.notebook`)."""
+
+    def headline(self, result: Any) -> str: ...
+    def summary(self, result: Any) -> str: ...
+    def report(self, result: Any) -> str: ...
+    def figures(self, result: Any) -> list[Any]: ...
+
+
+_load: Callable[[], Renderer] | None = None
+
+
+def use_renderer(load: Callable[[], Renderer]) -> None:
+    """Show results with what ``load`` returns; it is called when there is something to show."""
+    global _load
+    _load = load
+
+
+def _renderer() -> Renderer:
+    if _load is None:
+        raise RuntimeError("no renderer is registered; import the package `analysis` first")
+    return _load()
+
+
+class Shown:
+    """A result that shows itself: in a terminal, in a notebook, as Markdown and as figures."""
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, with figures by name (``figures/<name>.png``)."""
+        return _renderer().report(self)
+
+    def figures(self) -> list[Any]:
+        """Every figure that there are data for, as :class:`analysis.report.plots.style.Plot`: each shows itself in a
+        notebook."""
+        return _renderer().figures(self)
+
+    def __repr__(self) -> str:
+        return _renderer().headline(self)
+
+    def _repr_markdown_(self) -> str:
+        return _renderer().summary(self)
