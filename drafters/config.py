@@ -6,9 +6,10 @@ field. Everything is checked when it is read, and unknown fields are refused by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -16,6 +17,7 @@ from transformers import Qwen3Config
 
 from analysis.errors import DataError, UsageError
 from drafters.prompts.sources import PromptSource, parse_source
+from drafters.rope import check_rope, rope_of
 from drafters.target.frozen import Target, check_layer_ids, default_layer_ids
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -81,6 +83,7 @@ class DrafterConfig(DrafterAxes):
         check_layer_ids(self.target_layer_ids, least if self.num_target_layers is None else self.num_target_layers)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        check_rope(self.rope_parameters, self.head_dim)
         if self.mask_token_id >= self.vocab_size:
             raise ValueError(f"mask_token_id {self.mask_token_id} is not a row of the embedding ({self.vocab_size})")
         if self.draft_vocab is not None and list(self.draft_vocab) != sorted(set(self.draft_vocab)):
@@ -108,15 +111,15 @@ class DrafterConfig(DrafterAxes):
 class DrafterChoice(DrafterAxes):
     """What a user chooses of a drafter; the rest follows from the target (:func:`complete`)."""
 
-    num_layers: int = 5
+    num_layers: int = Field(default=5, ge=1)
     target_layers: int | tuple[int, ...] = 5  # how many, spread by the published rule, or which (0-based)
-    block_size: int = 16
-    mask_token_id: int  # required: a mask that is pad or eos by accident trains on the wrong thing
+    block_size: int = Field(default=16, ge=2)
+    mask_token_id: int = Field(ge=0)  # required: a mask that is pad or eos by accident trains on the wrong thing
     draft_vocab: int | None = Field(default=None, ge=2)  # None: the target's whole vocabulary
-    intermediate_size: int | None = None
-    num_attention_heads: int | None = None
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    intermediate_size: int | None = Field(default=None, ge=1)
+    num_attention_heads: int | None = Field(default=None, ge=1)
+    num_key_value_heads: int | None = Field(default=None, ge=1)
+    head_dim: int | None = Field(default=None, ge=1)
 
 
 class LossSettings(Settings):
@@ -219,6 +222,11 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
             f"drafter.mask_token_id {choice.mask_token_id} is the target's pad or stop token; "
             "choose a token that never occurs in text"
         )
+    if choice.mask_token_id >= target.vocab_size:
+        raise DataError(
+            f"drafter.mask_token_id {choice.mask_token_id} is not a row of the target's embedding: "
+            f"0 to {target.vocab_size - 1} are"
+        )
     layers = choice.target_layers
     ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
     vocab = None
@@ -227,7 +235,7 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
         vocab = tuple(sorted(int(token) for token in order if answer_counts[token] > 0))
     heads = choice.num_attention_heads or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return DrafterConfig(
+    fields = dict(
         **choice.model_dump(include=set(DrafterAxes.model_fields)),
         num_layers=choice.num_layers,
         target_layer_ids=tuple(ids),
@@ -241,10 +249,11 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
         num_key_value_heads=choice.num_key_value_heads or getattr(shape, "num_key_value_heads", None) or heads,
         head_dim=choice.head_dim or head_dim,
         rms_norm_eps=float(getattr(shape, "rms_norm_eps", 1e-6)),
-        rope_parameters=dict(getattr(shape, "rope_parameters", None) or {"rope_type": "default", "rope_theta": 1e6}),
+        rope_parameters=rope_of(getattr(shape, "rope_parameters", None)),
         max_position_embeddings=getattr(shape, "max_position_embeddings", None) or 40960,
         draft_vocab=vocab,
     )
+    return parse(DrafterConfig, fields, f"a drafter for target '{target.id}'")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -288,10 +297,31 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def parse(kind: type[Kind], data: Any, where: str) -> Kind:
-    """Validate settings; DataError names the first field that is wrong."""
+    """Validate settings; DataError names the first field that is wrong, and the nearest one for a misspelt name."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{where}: '{field}': {first['msg']}") from error
+        place = [str(part) for part in first["loc"]]
+        field = f"'{'.'.join(place)}': " if place else ""
+        reason = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            known = _fields_at(kind, place[:-1])
+            near = difflib.get_close_matches(place[-1], known, n=1)
+            reason = f"no such field; did you mean {near[0]}?" if near else f"no such field; known: {', '.join(known)}"
+        raise DataError(f"{where}: {field}{reason}") from error
+
+
+def _fields_at(kind: type[BaseModel], place: Sequence[str]) -> list[str]:
+    """Names of the fields of the section at ``place`` inside ``kind``; list positions lead to the section in them."""
+    for name in place:
+        if name in kind.model_fields:
+            kind = next(_sections(kind.model_fields[name].annotation), kind)
+    return list(kind.model_fields)
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections(part)

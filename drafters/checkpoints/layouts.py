@@ -16,6 +16,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from analysis.errors import DataError
+from drafters.checkpoints.layer_fields import (
+    DRAFTER_MUST_BE,
+    MUST_BE,
+    read_rope,
+    refuse_others,
+    refuse_windows,
+    write_rope,
+)
 from drafters.config import DrafterAxes, DrafterConfig
 
 _SHAPES = (
@@ -26,13 +34,7 @@ _AXES = tuple(DrafterAxes.model_fields)
 PLAIN = "DFlashDraftModel"
 _FUSION_NAMES = {"concat": "", "gated": "Gated", "layerwise": "Layerwise", "layerwise_gated": "LayerwiseGated"}
 _DFLARE = "QwenDFlareDraftModel"  # AngelSlim's; it states no fusion, being of one kind
-# values under which the field changes nothing; a checkpoint with another one computes something else than we do
-_MUST_BE = {
-    "is_causal": (None, False),
-    "input_embedding_scale": (None, 1),
-    "output_multiplier": (None, 1),
-    "final_logit_softcapping": (None, 0),
-}
+_METHOD = {"mask_token_id", "target_layer_ids", "block_size", *_AXES, *DRAFTER_MUST_BE}
 
 
 def architecture(config: DrafterAxes) -> str:
@@ -94,19 +96,16 @@ def speculators_config(config: DrafterConfig, verifier: str, verifier_architectu
 
 
 def _layers(config: DrafterConfig) -> dict[str, Any]:
-    data: dict[str, Any] = {
+    return {
         "model_type": "qwen3",
         "num_hidden_layers": config.num_layers,
         "layer_types": ["full_attention"] * config.num_layers,
         **{name: getattr(config, name) for name in _SHAPES},
         "hidden_act": "silu",
-        "rope_parameters": config.rope_parameters,
+        **write_rope(config.rope_parameters),
         "tie_word_embeddings": False,
         "dtype": "float32",
     }
-    if "rope_theta" in config.rope_parameters:
-        data["rope_theta"] = config.rope_parameters["rope_theta"]  # where older readers look
-    return data
 
 
 def parse_config(data: dict[str, Any], where: str, draft_vocab: tuple[int, ...] | None = None) -> DrafterConfig:
@@ -119,17 +118,15 @@ def parse_config(data: dict[str, Any], where: str, draft_vocab: tuple[int, ...] 
             layers, fields = _read_speculators(data, where)
         else:
             layers, fields = data, _read_zlab(data, where)
-        if any(kind != "full_attention" for kind in layers.get("layer_types") or ()):
-            raise DataError(f"{where}: sliding-window draft layers are not supported")
-        rope = layers.get("rope_parameters") or {"rope_type": "default", "rope_theta": layers.get("rope_theta", 1e6)}
-        if layers.get("rope_scaling"):
-            rope = {**layers["rope_scaling"], "rope_theta": rope.get("rope_theta")}
+        refuse_others(layers, MUST_BE | DRAFTER_MUST_BE, where)
+        refuse_others(data, DRAFTER_MUST_BE, where)
+        refuse_windows(layers, where)
         config = DrafterConfig(
             **{name: layers[name] for name in _SHAPES if name in layers},
             **fields,
             num_layers=layers["num_hidden_layers"],
             num_target_layers=data.get("num_target_layers"),
-            rope_parameters=rope,
+            rope_parameters=read_rope(layers, where),
             draft_vocab=draft_vocab,
         )
     except KeyError as error:
@@ -149,9 +146,10 @@ def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
     axes |= {key: method[key] for key in _AXES if key in method}
     if name not in (_DFLARE, architecture(DrafterAxes.model_validate(axes))):
         raise DataError(f"{where}: architecture {name} is not one that is known, or not what its dflash_config says")
-    for key, allowed in _MUST_BE.items():
-        if method.get(key) not in allowed:
-            raise DataError(f"{where}: dflash_config.{key} {method[key]} is not supported")
+    refuse_others(method, DRAFTER_MUST_BE, f"{where}: dflash_config")
+    # what a later drafter adds to the method, we would leave out
+    if unknown := sorted(key for key, value in method.items() if value and key not in _METHOD):
+        raise DataError(f"{where}: dflash_config.{unknown[0]} {method[unknown[0]]!r} is not supported")
     return axes | {
         "target_layer_ids": tuple(method["target_layer_ids"]),
         "block_size": data.get("block_size") or method["block_size"],

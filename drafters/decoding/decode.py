@@ -20,10 +20,10 @@ import torch
 
 from analysis.errors import DataError
 from drafters.decoding.acceptance import StepCount, close_step
+from drafters.decoding.masks import attention_mask, check_masks
 from drafters.decoding.ragged import RaggedCache, Store
 from drafters.decoding.sampling import Sampling, accept_sampled, draw
 from drafters.keyed import torch_generator
-from drafters.masks import attention_mask
 from drafters.model.drafter import Context, Drafter
 from drafters.model.head import Head
 from drafters.target.frozen import Target
@@ -140,7 +140,7 @@ class _Loop:
         if drafter is not None and drafter.dtype != target.dtype:
             raise ValueError(f"a drafter in {drafter.dtype} for a target in {target.dtype}: cast it")
         refuse_sliding_windows(target)
-        target.check_masks()
+        check_masks(target)
         self.target, self.drafter, self.sampling = target, drafter, sampling
         self.prompts, self.room = prompts, max_new_tokens
         self.device = target.device

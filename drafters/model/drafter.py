@@ -22,12 +22,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from drafters.config import DrafterConfig
 from drafters.keyed import torch_generator
 from drafters.model.fusion import ConcatFusion, Fusion, GatedFusion, RMSNorm
 from drafters.model.layerwise import LayerwiseFusion, LayerwiseGatedFusion
+from drafters.rope import frequencies, rotate
 
 FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
     "concat": ConcatFusion,
@@ -49,12 +49,6 @@ class Context:
 
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding in the half-split convention; cos and sin broadcast to x [..., head dim]."""
-    first, second = x.chunk(2, dim=-1)
-    return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
 
 
 def block_attention(
@@ -197,9 +191,8 @@ class Drafter(nn.Module):
         self.fusion = FUSIONS[config.fusion](config)
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        rope = Qwen3RotaryEmbedding(config.qwen3())
-        self.rope_scale = rope.attention_scaling
-        self.register_buffer("inv_freq", rope.inv_freq, persistent=False)
+        inv_freq, self.rope_scale = frequencies(config)
+        self.register_buffer("inv_freq", inv_freq, persistent=False)
 
     def initialise(self, seed: int) -> Drafter:
         """Matrices from N(0, 0.02), each by its own name and the seed, so that arms of one seed share every
@@ -225,7 +218,7 @@ class Drafter(nn.Module):
         return self
 
     def rotary(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin of the rotary embedding, [..., head dim], for int64 positions [...]."""
+        """cos and sin of the rotary embedding, [..., rotated dimensions], for int64 positions [...]."""
         angle = positions[..., None].float() * self.inv_freq
         angle = torch.cat((angle, angle), dim=-1)
         return angle.cos() * self.rope_scale, angle.sin() * self.rope_scale

@@ -105,7 +105,7 @@ class Target:
         self.stop_ids = find_stop_ids(model, tokenizer)
         self.pad_id = find_pad_id(tokenizer, self.stop_ids)
         self.attention: str = model.config.get_text_config(decoder=True)._attn_implementation
-        self._masks_checked = False
+        self.masks_checked = False  # see drafters.decoding.masks
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     @classmethod
@@ -214,14 +214,6 @@ class Target:
                 return TargetOutput(captured.features, None)
             output = self.model(**arguments, logits_to_keep=0 if isinstance(logits, str) else logits)  # 0 is all, there
         return TargetOutput(captured.features, output.logits)
-
-    def check_masks(self) -> None:
-        """Raise DataError if the model ignores the masks that decoding needs (drafters.masks); looks once."""
-        from drafters import masks
-
-        if not self._masks_checked:
-            masks.check_masks(self)
-            self._masks_checked = True
 
     def new_cache(self) -> DynamicCache:
         """An empty KV cache for passes that append to it, sliding-window layers included."""

@@ -8,16 +8,13 @@ hides nothing, and nothing fails (speculators #686).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from analysis.errors import DataError
 from drafters.decoding.ragged import RaggedCache
-
-if TYPE_CHECKING:
-    from drafters.target.frozen import Target
+from drafters.target.frozen import Target
 
 
 def _boolean(visible: Tensor, dtype: torch.dtype) -> Tensor:
@@ -52,9 +49,11 @@ def attention_mask(target: Target, visible: Tensor) -> Tensor:
 def check_masks(target: Target) -> None:
     """Raise DataError unless the model hides what a mask says: model classes with attention of their own may not.
 
-    Three tokens of one row, one of another, then two more of each: the second row's must come out as they do alone,
-    without any mask.
+    Looks once at every target. Three tokens of one row, one of another, then two more of each: the second row's must
+    come out as they do alone, without any mask.
     """
+    if target.masks_checked:
+        return
     ids = torch.arange(6, device=target.device) * (target.vocab_size // 6)
     first, second, more = ids[:3], ids[3:4], ids[4:6]
     cache = RaggedCache(target.num_layers, 2, target.device)
@@ -75,6 +74,7 @@ def check_masks(target: Target) -> None:
     rounding = torch.finfo(plain.dtype).eps ** 0.5  # 0.03% of the logits in float32, 9% in bfloat16
     if float((ragged[1] - plain[0]).float().norm()) > rounding * float(plain[0].float().norm()):
         raise DataError(_cannot(target))
+    target.masks_checked = True
 
 
 def _cannot(target: Target) -> str:
