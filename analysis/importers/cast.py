@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.importers.model import Aggregate, Found, Imported, Response, RowError, optional_real, real
+from analysis.importers.model import Aggregate, Found, Imported, Response, RowError, optional_real, problem, real
 from analysis.importers.source import Problem, Source
 from analysis.runlog.counting import Counting
 
@@ -60,7 +60,7 @@ def read(source: Source) -> Found:
                 else:
                     responses.setdefault(arm, []).extend(_prompts(domain, values))
             except RowError as error:
-                problems.append(Problem(None, f"{domain}: {error}"))
+                problems.append(problem(None, error, f"{domain}: "))
     target = targets.pop() if len(targets) == 1 else None
     runs = [
         Imported(

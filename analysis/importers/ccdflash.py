@@ -21,6 +21,7 @@ from analysis.importers.model import (
     last_of_each,
     optional_integer,
     optional_real,
+    problem,
     string,
 )
 from analysis.importers.source import Problem, Row, Source
@@ -56,7 +57,7 @@ def read(source: Source) -> Found:
                 if isinstance(model, dict) and isinstance(model.get(name), str):
                     targets.setdefault(condition, model[name])
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
     runs = []
     for condition in sorted(found):
         responses = last_of_each(found[condition], problems)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from analysis.importers.arms import PREFIX
+
 #: Fields that are text whatever their cells look like: "007" is no 7, "12e4" no number, and 20 digits are an id.
 NAMES = frozenset(["prompt_id", "dataset", "category"])
 _TEXTS = frozenset(["question", "text"])
@@ -22,7 +24,7 @@ def value_of(cell: str, field: str, delimiter: str) -> Any:
     thousands are no count, for 1.000 might be one or a thousand.
     """
     text = cell.strip()
-    if not text or field in NAMES:
+    if not text or field in NAMES or field.startswith(PREFIX):
         return text or None
     if field in _TEXTS:
         return cell

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.importers import csv_blocks
+from analysis.importers.arms import PREFIX, is_arm
 from analysis.importers.cells import NAMES, value_of
 from analysis.importers.csv_blocks import Header, row_of
 from analysis.importers.source import Problem, Row, Source
 from analysis.importers.step_table import Steps, of_table, values_of
 
 FIELDS = (
-    *("prompt_id", "turn", "sample", "dataset", "category", "question", "text"),
+    *("prompt_id", "arm", "turn", "sample", "dataset", "category", "question", "text"),
     *("step", "accepted", "emitted", "drafted", "steps", "tokens", "output_tokens", "acceptance_lengths"),
     *("prompt_tokens", "seconds", "prefill_s"),
 )
@@ -54,36 +55,49 @@ class Table:
         return self.source.is_parquet or self.header is not None
 
     def fields(self, names: Sequence[str] | None = None) -> dict[str, str]:
-        """Our name of each column that has one; other columns are dropped."""
+        """Our name of each column that has one; of one that names the arm, its own behind a prefix."""
         renamed = {column: name for name, column in self.mapping.items()}
-        return {
-            column: renamed.get(column, column)
-            for column in (self.names if names is None else names)
-            if column in renamed or (column in FIELDS and column not in self.mapping)
-        }
+        found = {}
+        for column in self.names if names is None else names:
+            if renamed.get(column) == "arm" or (column not in renamed and is_arm(column)):
+                found[column] = f"{PREFIX}{column}"
+            elif column in renamed or (column in FIELDS and column not in self.mapping):
+                found[column] = renamed.get(column, column)
+        return found
+
+    def _others(self) -> list[str]:
+        """Columns that have none of our names."""
+        fields = self.fields()
+        return [name for name in self.names if name not in fields and name not in FIELDS and name]
 
     def repeated(self) -> str | None:
         """A column that is wanted and is there twice."""
         return next((name for name in self.fields() if self.names.count(name) > 1), None)
 
     def rows(self, problems: list[Problem]) -> Iterator[Row]:
-        """Rows with our field names."""
+        """Rows with our field names, and the other columns beside them."""
         if self.source.is_parquet:
-            for first, table in self._parquet(_FEW_ROWS, problems):
+            others = set(self._others())
+            for first, table in self._parquet(_FEW_ROWS, problems, self._others()):
                 columns = [values_of(column) for column in table.columns]
                 for place, values in enumerate(zip(*columns, strict=True)):
-                    yield Row(first + place, dict(zip(table.column_names, values, strict=True)))
+                    cells = dict(zip(table.column_names, values, strict=True))
+                    more = {name: cells.pop(name) for name in others}
+                    yield Row(first + place, cells, more)
         elif self.header is None:
-            fields_of = lru_cache(256)(lambda keys: list(self.fields(keys).items()))  # most rows have the same
+            fields_of = lru_cache(256)(lambda keys: self.fields(keys))  # most rows have the same
             for row in self.source.rows() if self.source.sample else ():
-                yield Row(row.line, {name: row.value[key] for key, name in fields_of(tuple(row.value))})
+                fields = fields_of(tuple(row.value))
+                more = {key: value for key, value in row.value.items() if key not in fields and key not in FIELDS}
+                yield Row(row.line, {name: row.value[key] for key, name in fields.items()}, more)
             problems += self.source.damage
         else:
             _header(self.source, {*FIELDS, *self.mapping.values()}, problems)
-            fields = self.fields()
+            fields, unnamed = self.fields(), self._others()
             for line, cells in csv_blocks.rows(self.source.blocks(_SMALL_BLOCK), self.header, problems):
                 delimiter = self.header.delimiter
-                yield Row(line, {name: value_of(cells[column], name, delimiter) for column, name in fields.items()})
+                ours = {name: value_of(cells[column], name, delimiter) for column, name in fields.items()}
+                yield Row(line, ours, {column: cells[column].strip() for column in unnamed})
             problems += self.source.damage
 
     def steps(self, problems: list[Problem]) -> Iterator[Steps]:
@@ -96,9 +110,11 @@ class Table:
         yield from csv_blocks.batches(self.source.blocks(_BLOCK), self.header, self.fields(), problems)
         problems += self.source.damage
 
-    def _parquet(self, rows: int, problems: list[Problem]) -> Iterator[tuple[int, pa.Table]]:
-        """(number of the first row, columns with our names)."""
-        fields, first = self.fields(), 1
+    def _parquet(
+        self, rows: int, problems: list[Problem], others: Sequence[str] = ()
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """(number of the first row, columns with our names, and ``others``)."""
+        fields, first = self.fields() | {name: name for name in others}, 1
         try:
             for batch in pq.ParquetFile(self.source.path).iter_batches(rows, columns=list(fields)):
                 columns = {fields[name]: batch.column(name) for name in batch.schema.names}

@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from analysis.importers.model import Found, Imported, RowError
+from analysis.importers.model import Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted
 from analysis.runlog.counting import Counting
@@ -101,7 +101,7 @@ def read(source: Source) -> Found:
         try:
             windows.append((window, window.drafts()))
         except RowError as error:
-            problems.append(Problem(number, str(error)))
+            problems.append(problem(number, error))
     if not windows:
         return Found([], problems)
     engine = found[-1][2]
@@ -118,7 +118,7 @@ def read(source: Source) -> Found:
             "all requests", drafts, accepted, sum(w.drafted for w, _ in windows), _positions(windows, accepted)
         )
     except RowError as error:
-        return Found([], [*problems, Problem(None, str(error))])
+        return Found([], [*problems, problem(None, error)])
     unknown = ["target", "rows per prompt", "prompts", "drafter"]
     if not all(w.exact for w, _ in windows):
         unknown.append("drafts exactly (means are rounded)")
@@ -154,7 +154,7 @@ def _windows(source: Source, problems: list[Problem]) -> list[tuple[int, Window,
                 drafts, drafted, accepted = (a + b for a, b in zip(window.since_last or (0, 0, 0), rise, strict=True))
                 found[-1] = at, replace(window, since_last=(drafts, drafted, accepted)), engine
         except RowError as error:
-            problems.append(Problem(number, str(error)))
+            problems.append(problem(number, error))
     return found
 
 

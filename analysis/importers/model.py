@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.importers.source import Problem
+from analysis.importers.source import Kind, Problem
 from analysis.runlog.counting import Counting
 
 _INT16, _INT32 = 2**15 - 1, 2**31 - 1
@@ -18,12 +18,23 @@ MOST_AT_ONCE = MOST_SAMPLES = _INT16
 
 
 class RowError(Exception):
-    """A row that cannot be used; the message is the reason that is listed."""
+    """A row that cannot be used; the message is the reason that is listed, ``kind`` what it is a fault of."""
+
+    def __init__(self, reason: str, kind: Kind = "invalid"):
+        super().__init__(reason)
+        self.kind: Kind = kind
+
+
+def problem(line: int | None, error: RowError, where: str = "") -> Problem:
+    """The row on ``line`` as one that is not imported; ``where`` goes before the reason."""
+    return Problem(line, f"{where}{error}", error.kind)
 
 
 @dataclass(frozen=True)
 class Response:
     """One generation: the answer to one turn of a prompt.
+
+    ``arm``: what columns of a table say of the arm, (column, value) each. ``placed``: its id is its place in the file.
 
     ``emitted``: tokens per verification step, the bonus counted; None where the file has no steps.
     ``steps`` and ``tokens``: their number and sum, which a file without steps may state.
@@ -53,6 +64,8 @@ class Response:
     finish_reason: str | None = None
     text: str | None = None
     ids: Sequence[int] | None = None
+    arm: Sequence[tuple[str, str]] = ()
+    placed: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -123,10 +136,24 @@ class Imported:
 
 @dataclass(frozen=True)
 class Found:
-    """What one file holds: its runs, and the rows that were left out, with their reasons."""
+    """What one file holds: its runs, and the rows that were left out, with their reasons. ``used``: the records that
+    were used; None: one for each line with a response, and for each aggregate."""
 
     runs: Sequence[Imported]
     problems: Sequence[Problem] = ()
+    used: int | None = None
+
+    @property
+    def records(self) -> int:
+        """The number of records that were used."""
+        if self.used is not None:
+            return self.used
+        return sum(len({r.line for r in run.responses}) + len(run.aggregates) for run in self.runs)
+
+    @property
+    def invalid(self) -> list[Problem]:
+        """The records that could not be used, though they are of the format."""
+        return [p for p in self.problems if p.kind == "invalid"]
 
 
 def integer(value: Any, what: str, *, least: int = 0, most: int = _INT32) -> int:
@@ -195,11 +222,12 @@ def string(value: Any, what: str) -> str:
 def last_of_each(responses: Sequence[Response], problems: list[Problem]) -> list[Response]:
     """One response per key: the last, since tools append when they run a question again; the others become
     problems."""
-    last = {r.key: r for r in responses}
+    last = {(*r.key, tuple(r.arm)): r for r in responses}
     for r in responses:
-        if (kept := last[r.key]) is not r:
+        if (kept := last[*r.key, tuple(r.arm)]) is not r:
             what = f"question {r.prompt_id}" + (f", turn {r.turn}" if r.turn else "")
-            problems.append(Problem(r.line, f"{what} was run again on line {kept.line}; the last run counts"))
+            reason = f"{what} was run again on line {kept.line}; the last run counts"
+            problems.append(Problem(r.line, reason, "run again"))
     return list(last.values())
 
 

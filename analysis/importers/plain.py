@@ -4,8 +4,9 @@
 * one row per response: ``prompt_id``, ``steps`` and ``tokens`` or ``emitted`` (in steps, with the bonus), ``accepted``
   (draft tokens in all) or ``output_tokens``; or a list ``acceptance_lengths``.
 
-Columns that already have our names need no mapping. Names say what is counted, so nothing is guessed; whether
-``output_tokens`` holds the prefill token is asked (``--prefill-token``), and said where it is not known.
+Columns that already have our names need no mapping; ``arm`` says which method made a row. Names say what is counted, so
+nothing is guessed; whether ``output_tokens`` holds the prefill token is asked (``--prefill-token``), and said where it
+is not known.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 from analysis.errors import UsageError
 from analysis.importers import responses as lists
+from analysis.importers.arms import PREFIX, arms_of, by_arm
 from analysis.importers.columns import FIELDS, Table
 from analysis.importers.model import (
     Found,
@@ -27,6 +29,7 @@ from analysis.importers.model import (
     last_of_each,
     optional_integer,
     optional_real,
+    problem,
     string,
 )
 from analysis.importers.source import Problem, Row, Source
@@ -87,14 +90,17 @@ def read(source: Source, mapping: Mapping[str, str] | None = None, prefill: Pref
         return Found([], [*problems, Problem(None, "no row has prompt_id and counts; --map FIELD=COLUMN names them")])
     kind = max(set(kinds), key=lambda k: (kinds.count(k), k))
     if kind == "list":
-        named = [replace(row, value={**row.value, "num_output_tokens": row.value.get("output_tokens")}) for row in rows]
+        named = [
+            Row(row.line, {**_ours(row), "num_output_tokens": row.value.get("output_tokens")}, _others(row))
+            for row in rows
+        ]
         found = lists.read_rows(source, named, NAME)
         runs = [replace(run, responses=_whole_ids(run.responses)) for run in found.runs]
         return Found(runs, [*problems, *found.problems])
     if kind == "step":
         responses = _steps(batches_of(rows), common, problems)
     else:
-        responses = _responses(rows, common, problems)
+        responses = _responses(rows, common, problems, prefill)
     numbered = any(row.value.get("step") is not None for row in rows)
     return _found(source, kind, responses, prefill, problems, left_out, numbered)
 
@@ -134,7 +140,23 @@ def _found(
         unknown=["target", "drafter", "block size"],
         notes=notes,
     )
-    return Found([run], problems)
+    return Found(by_arm(run), problems)
+
+
+def _ours(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.value.items() if not name.startswith(PREFIX)}
+
+
+def _others(row: Row) -> dict[str, Any]:
+    """The columns that may tell arms apart."""
+    return {**row.more, **{name: value for name, value in row.value.items() if name.startswith(PREFIX)}}
+
+
+def _identity(row: Row) -> tuple[str, int, int] | None:
+    try:
+        return key_of(row)[:3]
+    except RowError:
+        return None
 
 
 def _require_steps(responses: Sequence[Response]) -> list[str]:
@@ -172,9 +194,11 @@ def _steps(batches: Iterable[Steps], common: Callable[[Row, Key], Response], pro
     return table.responses()
 
 
-def _responses(rows: list[Row], common: Callable[[Row, Key], Response], problems: list[Problem]) -> list[Response]:
+def _responses(
+    rows: list[Row], common: Callable[[Row, Key], Response], problems: list[Problem], prefill: Prefill
+) -> list[Response]:
     responses = []
-    for row in rows:
+    for row, arm in zip(rows, arms_of(rows, _identity, _others), strict=True):
         try:
             if _kind(row.value) != "response":
                 raise RowError("no steps, or none of tokens, output_tokens, accepted and emitted")
@@ -185,10 +209,24 @@ def _responses(rows: list[Row], common: Callable[[Row, Key], Response], problems
                 raise RowError("none of tokens, output_tokens, accepted and emitted")
             if total < steps:
                 raise RowError(f"{total} tokens in {steps} steps; each step gives one at least")
-            responses.append(replace(common(row, key_of(row)), steps=steps, tokens=tokens, output_tokens=output))
+            if tokens is not None and output is not None:
+                _require_sum(tokens, output, prefill)
+            response = common(row, key_of(row))
+            responses.append(replace(response, arm=arm, steps=steps, tokens=tokens, output_tokens=output))
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
     return last_of_each(responses, problems)
+
+
+def _require_sum(tokens: int, output: int, prefill: Prefill) -> None:
+    """Raises RowError unless the tokens in steps are the output: all of it, or all but the prefill token; and at most
+    a block more, where the last step is listed whole."""
+    least = output if prefill == "inside" else max(output - 1, 0)
+    if not least <= tokens <= output + _LONGEST_DRAFT:
+        raise RowError(
+            f"accepted + steps, the tokens in steps, is {tokens}, but output_tokens is {output}: they must be "
+            "equal, or differ by the token of prefill"
+        )
 
 
 def _tokens(value: Mapping[str, Any], steps: int) -> int | None:
@@ -196,11 +234,13 @@ def _tokens(value: Mapping[str, Any], steps: int) -> int | None:
     stated = optional_integer(value, "tokens" if value.get("tokens") is not None else "emitted")
     accepted, drafted = (optional_integer(value, name) for name in ("accepted", "drafted"))
     if accepted is None:
+        if drafted is not None and stated is not None and stated - steps > drafted:
+            raise RowError(f"{stated} tokens in {steps} steps: {stated - steps} accepted of {drafted} drafted")
         return stated
     if drafted is not None and accepted > drafted:
         raise RowError(f"{accepted} accepted of {drafted} drafted")
-    if stated is not None and stated > accepted + steps:
-        raise RowError(f"{stated} tokens in {steps} steps with {accepted} accepted; one more a step is the most")
+    if stated is not None and not accepted + steps - _LONGEST_DRAFT <= stated <= accepted + steps:
+        raise RowError(f"{stated} tokens in {steps} steps with {accepted} accepted; together {accepted + steps}")
     return accepted + steps if stated is None else stated
 
 
@@ -212,7 +252,7 @@ def _common(row: Row, key: Key, *, left_out: list[Problem]) -> Response:
         try:
             return read(value, name)
         except RowError as error:
-            left_out.append(Problem(row.line, str(error)))
+            left_out.append(problem(row.line, error))
             return None
 
     text, question = value.get("text"), value.get("question")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from analysis.importers.model import Aggregate, Found, Imported, RowError
+from analysis.importers.model import Aggregate, Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
 from analysis.runlog.counting import Counting
@@ -48,7 +48,7 @@ def read(source: Source) -> Found:
         try:
             aggregate, told = _aggregate(f"benchmark {len(aggregates) + 1}", printed)
         except RowError as error:
-            problems.append(Problem(number, str(error)))
+            problems.append(problem(number, error))
             continue
         aggregates.append(aggregate)
         notes += told

@@ -12,8 +12,10 @@ than half of its rows keep is none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, cast
 
+from analysis.importers.arms import arms_of, by_arm
 from analysis.importers.conventions import CONVENTIONS, WHOLE, fit
 from analysis.importers.model import (
     MOST,
@@ -27,6 +29,7 @@ from analysis.importers.model import (
     last_of_each,
     optional_integer,
     optional_real,
+    problem,
     string,
 )
 from analysis.importers.source import Problem, Row, Source
@@ -35,7 +38,7 @@ from analysis.runlog.counting import Counting
 NAME = "acceptance lengths per response"
 LENGTHS = ("acceptance_lengths", "accept_lengths", "accept_length_list", "acceptance_length_list")
 TOTALS = ("num_output_tokens", "output_tokens", "completion_tokens", "new_tokens")
-IDS = ("prompt_id", "question_id", "sample_id", "id", "task_id", "index", "idx")
+IDS = ("prompt_id", "question_id", "sample_id", "id", "task_id", "index", "idx", "sample_index")
 DATASETS = ("dataset", "benchmark", "subset", "task")
 SAMPLES = ("sample", "repetition", "seed")
 TEXTS = ("output_text", "response", "output", "text")
@@ -56,22 +59,28 @@ def first(row: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def read(source: Source) -> Found:
-    """One run: the file."""
+    """One run for each arm of the file."""
     return read_rows(source, source.rows(), NAME)
 
 
 def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
-    """One run of rows that hold lists of lengths, wherever they were read."""
+    """One run per arm of rows that hold lists of lengths, wherever they were read."""
     problems: list[Problem] = []
     raw: list[tuple[Row, list[int], int | None]] = []
+    warm_ups = 0
     for row in rows:
+        if row.value.get("is_warmup") is True:
+            warm_ups += 1
+            continue
         try:
-            raw.append((row, integers(first(row.value, LENGTHS), "acceptance_lengths"), _total(row.value)))
+            raw.append((row, _lengths(row.value), _total(row.value)))
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
+    arms = arms_of([row for row, _, _ in raw], _identity, _others)
+    arm_of_row = {row.line: arm for (row, _, _), arm in zip(raw, arms, strict=True)}
     with_total = [(lengths, total) for _, lengths, total in raw if total is not None]
     convention, kept = fit(with_total) if with_total else (CONVENTIONS[0], 0)
-    notes = []
+    notes = [f"{warm_ups} warm-up rows of the file dropped"] if warm_ups else []
     if not with_total:
         notes.append(f"no row states its output tokens, so the counting could not be checked; taken as: {convention}")
     elif convention == WHOLE:
@@ -93,12 +102,12 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
             emitted = lengths if convention.bonus else [length + 1 for length in lengths]
             if 0 in emitted:
                 raise RowError(f"step {emitted.index(0)} adds no token, though lengths count the bonus token")
-            responses.append(_response(row, emitted, total))
+            responses.append(replace(_response(row, emitted, total), arm=arm_of_row[row.line]))
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
     responses = last_of_each(responses, problems)
     unknown = ["target", "block size"]
-    if responses and all(first(row.value, IDS) is None for row, _, _ in raw):
+    if any(r.placed for r in responses):
         notes.append(BY_PLACE)
     if responses and all(r.dataset is None for r in responses):
         unknown.append(DATASETS_UNKNOWN)
@@ -115,12 +124,37 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
         unknown=unknown,
         notes=notes,
     )
-    return Found([run], [*problems, *source.damage])
+    return Found(by_arm(run), [*problems, *source.damage])
 
 
 def _total(row: Mapping[str, Any]) -> int | None:
     total = first(row, TOTALS)
     return None if total is None else integer(total, "output tokens")
+
+
+def _lengths(row: Mapping[str, Any]) -> list[int]:
+    """The list of a row, whole, or of one list for each of its parts."""
+    found = first(row, LENGTHS)
+    if found is None:
+        raise RowError("no list of acceptance lengths", "unrelated" if first(row, TOTALS) is None else "invalid")
+    if not found:
+        raise RowError("no verification step", "no steps")
+    return integers(found, "acceptance_lengths")
+
+
+def _identity(row: Row) -> tuple[str, int, int] | None:
+    if first(row.value, IDS) is None:
+        return None  # rows without an id are never one prompt
+    try:
+        place = place_of(row)
+    except RowError:
+        return None
+    return place["prompt_id"], place["turn"], place["sample"]
+
+
+def _others(row: Row) -> Mapping[str, Any]:
+    known = {*LENGTHS, *TOTALS, *IDS, *DATASETS, *SAMPLES, *TEXTS, *IDS_OUT, "turn", "category"}
+    return {name: value for name, value in row.others.items() if name not in known}
 
 
 def place_of(row: Row) -> dict[str, Any]:
@@ -137,6 +171,7 @@ def place_of(row: Row) -> dict[str, Any]:
         "turn": integer(value.get("turn") or 0, "turn", most=2**15 - 1),
         "sample": integer(first(value, SAMPLES) or 0, "sample", most=MOST),
         "dataset": dataset,
+        "placed": given is None,
     }
 
 

@@ -28,6 +28,7 @@ from analysis.importers.model import (
     optional_integer,
     optional_real,
     optional_total,
+    problem,
     real,
 )
 from analysis.importers.responses import BY_PLACE, DATASETS_UNKNOWN, PLACE, place_of
@@ -84,7 +85,7 @@ def read(source: Source) -> Found:
             else:
                 aggregates.append(_one_batch(row.value))
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
     counting, notes = _rule(requests)
     responses = last_of_each([r for request in requests for r in _response(request, counting, problems)], problems)
     if expected == SERVING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -29,12 +29,20 @@ _SNIFF_BYTES = _CHUNK = 1 << 20
 _LONGEST_LINES = 1 << 26
 
 
+#: Why a row is not imported. ``invalid``: a record of the format that contradicts itself or lacks a field; the others
+#: are no fault of the log's records: ``unrelated`` lines, a line ``cut off`` where the writer stopped, a request that
+#: ``failed``, a prompt with ``no steps``, an earlier run of a prompt that was ``run again``. ``detail``: the reason
+#: behind another problem, or a row that was kept.
+Kind = Literal["invalid", "unrelated", "cut off", "failed", "no steps", "run again", "detail"]
+
+
 @dataclass(frozen=True)
 class Problem:
-    """A row that was not imported: its 1-based line in the file (None: no one line) and why."""
+    """A row that was not imported: its 1-based line in the file (None: no one line), why, and the kind of reason."""
 
     line: int | None
     reason: str
+    kind: Kind = "invalid"
 
     def __str__(self) -> str:
         return self.reason if self.line is None else f"line {self.line}: {self.reason}"
@@ -42,10 +50,19 @@ class Problem:
 
 @dataclass(frozen=True)
 class Row:
-    """A JSON object of a file, with the line on which it stands (of a JSON array: its number)."""
+    """A JSON object of a file, with the line on which it stands (of a JSON array: its number).
+
+    ``more``: columns of a table beside those that have one of our names.
+    """
 
     line: int
     value: dict[str, Any]
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def others(self) -> Mapping[str, Any]:
+        """The columns that may tell rows apart: those beside our own, or all of a JSON object."""
+        return self.more or self.value
 
 
 @dataclass(frozen=True)
@@ -200,23 +217,30 @@ class Source:
                 if isinstance(value, dict):
                     yield Row(number, value)
                 else:
-                    self.damage.append(Problem(number, f"not an object but {_kind(value)}"))
+                    self.damage.append(Problem(number, f"not an object but {_kind(value)}", "unrelated"))
             return
+        last = 0
         for number, text in self.lines():
-            if not text.strip("\x00 \t"):
-                self.damage.append(Problem(number, "NUL bytes: the writer was stopped here"))
+            last = number
+            bare = text.strip("\x00 \t")
+            if not bare:
+                self.damage.append(Problem(number, "NUL bytes: the writer was stopped here", "cut off"))
                 continue
             try:
-                value = parse(text.strip("\x00 \t"))
+                value = parse(bare)
             except ValueError as error:
-                self.damage.append(Problem(number, f"not JSON ({_brief(error)}): half a line, or damaged"))
+                kind: Kind = "invalid" if bare.startswith("{") else "unrelated"
+                self.damage.append(Problem(number, f"not JSON ({_brief(error)}): half a line, or damaged", kind))
                 continue
             if not isinstance(value, dict):
-                self.damage.append(Problem(number, f"not an object but {_kind(value)}"))
+                self.damage.append(Problem(number, f"not an object but {_kind(value)}", "unrelated"))
                 continue
             if "\x00" in text:
-                self.damage.append(Problem(number, "NUL bytes beside the row: the writer was stopped here; row kept"))
+                reason = "NUL bytes beside the row: the writer was stopped here; row kept"
+                self.damage.append(Problem(number, reason, "detail"))
             yield Row(number, value)
+        if self.damage and self.damage[-1].line == last and self.damage[-1].kind == "invalid":
+            self.damage[-1] = replace(self.damage[-1], kind="cut off")  # where the writer stopped
 
     def _bytes(self, size: int | None = None) -> bytes:
         """The first ``size`` bytes, or all, as far as a damaged file gives them."""
@@ -239,7 +263,8 @@ class Source:
             try:
                 yield from _gunzip(file) if magic.startswith(GZIP) else _unzstd(file)
             except (zlib.error, EOFError, OSError, pa.ArrowException) as error:
-                damage.append(Problem(None, f"the compressed file is damaged or cut off ({_brief(error)})"))
+                reason = f"the compressed file is damaged or cut off ({_brief(error)})"
+                damage.append(Problem(None, reason, "cut off"))
 
 
 def _gunzip(file: BinaryIO) -> Iterator[bytes]:

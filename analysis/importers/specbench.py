@@ -27,6 +27,7 @@ from analysis.importers.model import (
     identifier,
     integer,
     integers,
+    problem,
     real,
     string,
 )
@@ -124,7 +125,7 @@ def _all(rows: list[Row], rule: _Rule) -> tuple[list[Response], list[Problem]]:
         try:
             responses += _responses(row, place, rule)
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
     return responses, problems
 
 

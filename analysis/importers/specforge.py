@@ -21,6 +21,7 @@ from analysis.importers.model import (
     optional_integer,
     optional_real,
     optional_total,
+    problem,
 )
 from analysis.importers.source import Problem, Source
 from analysis.runlog.counting import Counting
@@ -57,7 +58,7 @@ def read(source: Source) -> Found:
                     raise RowError("metrics is not an object")
                 models.setdefault(model, []).append(_aggregate(bench, row, metrics, name))
             except RowError as error:
-                problems.append(Problem(number, f"{bench}: {error}"))
+                problems.append(problem(number, error, f"{bench}: "))
     several = len(models) > 1
     runs = [
         Imported(

@@ -16,14 +16,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.importers.model import MOST, Response, RowError, identifier, integer, optional_integer
+from analysis.importers.arms import PREFIX, Arm, arm_of
+from analysis.importers.model import MOST, Response, RowError, identifier, integer, optional_integer, problem
 from analysis.importers.source import Problem, Row
 
-Key = tuple[str, int, int]
+Key = tuple[str, int, int, Arm]
 _SMALL, _INT32 = 2**15 - 1, 2**31 - 1
 _NONE = -1
+_TWICE = "if a column tells the rows apart, --map arm=COLUMN or sample=COLUMN names it"
 #: Fields that decide whether a row can be used, and whose it is.
 JUDGED = ("prompt_id", "turn", "sample", "dataset", "step", "accepted", "emitted", "drafted")
+
+
+def _is_judged(name: str) -> bool:
+    return name in JUDGED or name.startswith(PREFIX)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +59,7 @@ class Steps:
 def of_rows(rows: Sequence[Row]) -> Steps:
     """The rows as columns; a field that a row lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row.value)
-    columns = {name: _encoded([row.value.get(name) for row in rows], name in JUDGED) for name in names}
+    columns = {name: _encoded([row.value.get(name) for row in rows], _is_judged(name)) for name in names}
     return Steps(np.array([row.line for row in rows], np.int64), columns)
 
 
@@ -71,14 +77,15 @@ def _encoded(values: list[Any], few: bool) -> Column:
 
 
 def key_of(row: Row) -> Key:
-    """(prompt, turn, sample) of a row. Raises RowError."""
+    """(prompt, turn, sample, arm) of a row. Raises RowError."""
     value = row.value
     dataset = dataset_of(value)
     prompt_id = identifier(value.get("prompt_id"), "prompt_id")
     turn = integer(value.get("turn") or 0, "turn", most=_SMALL)
     sample = integer(value.get("sample") or 0, "sample", most=MOST)  # perhaps a seed
     # ids of benchmark files start anew in each data set
-    return (prompt_id if dataset is None else f"{dataset}/{prompt_id}"), turn, sample
+    arm = arm_of(value, [name for name in value if name.startswith(PREFIX)])
+    return (prompt_id if dataset is None else f"{dataset}/{prompt_id}"), turn, sample, arm
 
 
 def dataset_of(value: Mapping[str, Any]) -> str | None:
@@ -111,7 +118,7 @@ def of_table(table: pa.Table, first_line: int) -> Steps:
     for name in table.column_names:
         column = table[name].combine_chunks()
         codes, values = np.arange(len(column)), column
-        if name in JUDGED:
+        if _is_judged(name):
             try:
                 encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
                 codes, values = encoded.indices.fill_null(-1).to_numpy(), values_of(encoded.dictionary)
@@ -173,12 +180,12 @@ class StepTable:
         try:
             key = key_of(row)
         except RowError as error:
-            self._problems.append(Problem(row.line, str(error)))
+            self._problems.append(problem(row.line, error))
             return
         try:
             require_sound(row.value)
         except RowError as error:
-            self._problems.append(Problem(row.line, str(error)))
+            self._problems.append(Problem(row.line, str(error), "detail"))  # its prompt is left out, and counts
         self._bad.setdefault(key, row.line)
 
     def responses(self) -> list[Response]:
@@ -208,7 +215,7 @@ class StepTable:
                 self._problems.append(Problem(row.line, reason))
                 continue
             if partly[i] or twice[i]:
-                what = "some of its steps have no number" if partly[i] else "a step of it occurs twice"
+                what = "some of its steps have no number" if partly[i] else f"a step of it occurs twice ({_TWICE})"
                 self._problems.append(Problem(row.line, f"prompt {key[0]} left out: {what}"))
                 continue
             try:
@@ -220,6 +227,7 @@ class StepTable:
             found.append(
                 replace(
                     response,
+                    arm=key[3],
                     emitted=array("h", emitted[where].tobytes()),
                     accepted=array("h", accepted[where].tobytes()),
                     drafted=int(least[i]) if least[i] == most[i] != _NONE else None,
@@ -270,7 +278,7 @@ def _keys(steps: Steps) -> tuple[list[Key], NDArray[np.int64], NDArray[np.bool_]
     """(distinct keys, (n,) number of each row's, (n,) whether it has one)."""
     n = steps.lines.size
     code, radix = np.zeros(n, np.int64), 1
-    for name in ("prompt_id", "dataset", "turn", "sample"):
+    for name in ("prompt_id", "dataset", "turn", "sample", *(n for n in steps.columns if n.startswith(PREFIX))):
         if name in steps.columns:
             column = steps.columns[name]
             if radix * (len(column.values) + 1) >= 2**62:

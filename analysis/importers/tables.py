@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.importers.model import Aggregate, Found, Imported, RowError, integer, real
+from analysis.importers.model import Aggregate, Found, Imported, RowError, integer, problem, real
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close
 from analysis.runlog.counting import Counting
@@ -40,7 +40,7 @@ def read_speculators(source: Source) -> Found:
             aggregates.append(aggregate)
             notes += told
         except (RowError, csv.Error) as error:
-            problems.append(Problem(number, str(error)))
+            problems.append(problem(number, error if isinstance(error, RowError) else RowError(str(error))))
             if not names:
                 return Found([], [*problems, *source.damage])
     run = Imported(
@@ -113,7 +113,7 @@ def read_modelopt(source: Source) -> Found:
                 raise RowError("not an object with Average_AL, Request_AL and Acceptance_Length_Histogram")
             aggregate, told = _from_histogram(document)
         except RowError as error:
-            problems.append(Problem(number if isinstance(source.document, list) else None, str(error)))
+            problems.append(problem(number if isinstance(source.document, list) else None, error))
             continue
         aggregates.append(aggregate)
         notes += told

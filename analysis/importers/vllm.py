@@ -19,6 +19,7 @@ from analysis.importers.model import (
     optional_integer,
     optional_real,
     optional_total,
+    problem,
     real,
 )
 from analysis.importers.served import load_of, requests_of, settings_of
@@ -50,7 +51,7 @@ def read(source: Source) -> Found:
         try:
             aggregate, told = _aggregate(row.value, load_of(row.value))
         except RowError as error:
-            problems.append(Problem(row.line, str(error)))
+            problems.append(problem(row.line, error))
             continue
         aggregates.append(aggregate)
         notes += told

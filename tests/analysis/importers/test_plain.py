@@ -62,7 +62,7 @@ def test_steps_beside_accepted_tokens_are_totals_of_a_response(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"tokens": 31}, "31 tokens in 10 steps with 20 accepted; one more a step is the most"),
+        ({"tokens": 31}, "31 tokens in 10 steps with 20 accepted; together 30"),
         ({"drafted": 19}, "20 accepted of 19 drafted"),
     ],
 )

@@ -22,7 +22,7 @@ from analysis.importers.columns import FIELDS
 from analysis.importers.model import RowError
 from analysis.importers.registry import Options, read_file
 from analysis.importers.source import Problem, Row, Source
-from analysis.importers.step_table import key_of, require_sound
+from analysis.importers.step_table import _TWICE, key_of, require_sound
 from analysis.importers.write import write_run
 from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
@@ -61,7 +61,7 @@ def by_rows(rows: list[Row]) -> tuple[dict[tuple[str, int, int], tuple[list[int]
         elif numbers and len(numbers) < len(steps):
             problems.append((line, f"prompt {key[0]} left out: some of its steps have no number"))
         elif len(set(numbers)) < len(numbers):
-            problems.append((line, f"prompt {key[0]} left out: a step of it occurs twice"))
+            problems.append((line, f"prompt {key[0]} left out: a step of it occurs twice ({_TWICE})"))
         else:
             steps.sort(key=lambda step: 0 if step[0] is None else step[0])
             good[key] = [step[1] for step in steps], [step[2] for step in steps]
@@ -83,6 +83,7 @@ def assert_same(path: Path, rows: list[Row], damage: list[tuple[int | None, str]
         assert "totals of prompts" in str(error) if totals else "but no row" in str(error) and not rows and not damage
         return
     (responses,) = [run.responses for run in found.runs] or [[]]
+    good = {key[:3]: steps for key, steps in good.items()}
     assert {r.key: (list(r.emitted or ()), list(r.accepted or ())) for r in responses} == good
     assert [r.key for r in responses] == list(good)
     assert all((r.steps, r.tokens) == (len(good[r.key][0]), sum(good[r.key][0])) for r in responses)
