@@ -6,13 +6,14 @@ Files together are one run (parts of ranks, one file per data set). A file with 
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.errors import Parser, UsageError, out_folder
-from analysis.importers.collect import collect
+from analysis.errors import Parser, UsageError, finite, out_folder
+from analysis.importers.collect import MOST_INVALID, collect
 from analysis.importers.plain import FIELDS, parse_mapping
 from analysis.importers.questions import read_questions, with_questions
 from analysis.importers.registry import FORMATS, Options
@@ -44,11 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="plain tables: whether the token that prefill gives is in the steps' tokens",
     )
     parser.add_argument("--label", help="how reports call the arm (default: as the file does)")
+    parser.add_argument(
+        "--max-bad",
+        type=_share,
+        default=MOST_INVALID,
+        metavar="SHARE",
+        help=f"refuse a file of whose records more than this share cannot be used (default {MOST_INVALID:g})",
+    )
     parser.add_argument("--strict", action="store_true", help="a row that cannot be used is an error")
     args = parser.parse_args(argv)
     options = Options(args.format, args.before, parse_mapping(args.map) or None, args.prefill_token)
     questions = read_questions(args.questions) if args.questions else None
-    collected = collect(args.files, options, strict=args.strict)
+    collected = collect(args.files, options, strict=args.strict, most_invalid=args.max_bad)
     folders = [args.out if len(collected.runs) == 1 else _beside(args.out, run.variant) for run in collected.runs]
     for folder in folders:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -70,6 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(collected.problems) > _LISTED:
         print(f"left out: {len(collected.problems) - _LISTED:,} rows more")
     return 0
+
+
+def _share(text: str) -> float:
+    share = finite(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a share between 0 and 1")
+    return share
 
 
 def _beside(out: Path, variant: str | None) -> Path:

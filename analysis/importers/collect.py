@@ -5,20 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os.path import commonpath
 from pathlib import Path
 
 from analysis.errors import DataError, UsageError
-from analysis.importers import specbench
-from analysis.importers.model import MOST_SAMPLES, Imported, last_of_each
+from analysis.importers.model import MOST_SAMPLES, Found, Imported, Response
 from analysis.importers.registry import Options, read_file
-from analysis.importers.reruns import last_runs
-from analysis.importers.source import Problem
+from analysis.importers.source import Kind, Problem
 from analysis.importers.totals import distinct
 from analysis.wording import counted
 
 #: How a manifest's caveat on rows that were left out is known.
 LEFT_OUT = "of the log left out"
+#: Of the records of a file this share may be unusable; where more are, what is left is another sample.
+MOST_INVALID = 0.05
 _REASONS = 3
+_KINDS: dict[Kind, str] = {
+    "invalid": "that cannot be used",
+    "unrelated": "of something else",
+    "cut off": "cut off",
+    "failed": "of requests that failed",
+    "no steps": "without verification steps",
+    "run again": "that were run again",
+}
 _PARTICULARS = re.compile(r"'[^']*'|\d+|(?<=prompt )\S+|(?<=question )\S+")
 
 
@@ -31,33 +40,52 @@ class Collected:
     files: Sequence[str]
 
     def caveats(self) -> list[str]:
-        """What a manifest keeps about the rows that were left out: how many for each of the most usual reasons, which
-        are one but for their numbers and names."""
-        if not self.problems:
-            return []
-        alike: dict[str, list[str]] = {}
-        for name, problem in self.problems:
-            alike.setdefault(_PARTICULARS.sub("", problem.reason), []).append(f"{name}, {problem}")
-        usual = sorted(alike.values(), key=len, reverse=True)
-        told = [f"{len(some):,} as {some[0]}" for some in usual[:_REASONS]]
-        told += [f"{sum(map(len, usual[_REASONS:])):,} for other reasons"] if usual[_REASONS:] else []
-        return [f"{counted(len(self.problems), 'row')} {LEFT_OUT}: {'; '.join(told)}"]
+        """What a manifest keeps about the rows that were left out, by kind."""
+        found = []
+        for kind, what in _KINDS.items():
+            some = [(name, problem) for name, problem in self.problems if problem.kind == kind]
+            if some:
+                found.append(f"{counted(len(some), 'row')} {what} {LEFT_OUT}: {by_reason(some)}")
+        return found
 
 
-def collect(paths: Sequence[Path | str], options: Options | None = None, *, strict: bool = False) -> Collected:
+def by_reason(problems: Sequence[tuple[str, Problem]]) -> str:
+    """How many rows there are for each of the most usual reasons, which are one but for their numbers and names."""
+    alike: dict[str, list[str]] = {}
+    for name, problem in problems:
+        alike.setdefault(_PARTICULARS.sub("", problem.reason), []).append(
+            f"{name}, {problem}" if name else str(problem)
+        )
+    usual = sorted(alike.values(), key=len, reverse=True)
+    told = [f"{len(some):,} as {some[0]}" for some in usual[:_REASONS]]
+    told += [f"{sum(map(len, usual[_REASONS:])):,} for other reasons"] if usual[_REASONS:] else []
+    return "; ".join(told)
+
+
+def collect(
+    paths: Sequence[Path | str],
+    options: Options | None = None,
+    *,
+    strict: bool = False,
+    most_invalid: float = MOST_INVALID,
+) -> Collected:
     """Read files as one run, or one run per condition.
 
-    Raises UsageError for files of different arms, DataError for files that cannot be read, and under ``strict`` for
-    any row left out.
+    Raises UsageError for files of different arms, DataError for files that cannot be read or of whose records more
+    than the share ``most_invalid`` cannot be used, for ids that occur in several files, and under ``strict`` for any
+    row left out.
     """
+    names = _distinct_names(paths)
     merged: dict[tuple[str, str | None], Imported] = {}
     origins: dict[tuple[str, str | None], list[str]] = {}  # file names of a run's aggregates
     problems: list[tuple[str, Problem]] = []
-    for path in paths:
-        name = Path(path).name
+    for path, name in zip(paths, names, strict=True):
         _, found = read_file(path, options)
+        require_usable(str(path), found, most_invalid)
         problems += [(name, problem) for problem in found.problems]
         for run in found.runs:
+            if len(paths) > 1:
+                run = replace(run, responses=[_placed_in(name, r) for r in run.responses])
             # files that name no arm of their own (their label is the file's name) are parts of one
             key = (run.format, run.variant)
             origins.setdefault(key, []).extend([name] * len(run.aggregates))
@@ -65,9 +93,7 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
             if before is None:
                 merged[key] = run
                 continue
-            again: list[Problem] = []
-            merged[key] = _merge(before, run, again)
-            problems += [(name, problem) for problem in again]
+            merged[key] = _merge(before, run, name)
     if len({run.format for run in merged.values()}) > 1:
         formats = ", ".join(sorted({run.format for run in merged.values()}))
         raise UsageError(f"files of different formats ({formats}); import each kind into a run of its own")
@@ -78,7 +104,32 @@ def collect(paths: Sequence[Path | str], options: Options | None = None, *, stri
         _with_small_samples(replace(run, aggregates=distinct(run.aggregates, origins[key])))
         for key, run in merged.items()
     ]
-    return Collected(runs, problems, [Path(path).name for path in paths])
+    return Collected(runs, problems, names)
+
+
+def require_usable(path: str, found: Found, most_invalid: float = MOST_INVALID) -> None:
+    """Raises DataError if more than this share of a file's records cannot be used, with the reasons counted."""
+    invalid = [("", problem) for problem in found.invalid]
+    total = len(invalid) + found.records
+    if len(invalid) > most_invalid * total:
+        raise DataError(
+            f"{path}: {len(invalid):,} of {total:,} records cannot be used, more than {100 * most_invalid:g}% "
+            f"(--max-bad SHARE allows more): {by_reason(invalid)}"
+        )
+
+
+def _distinct_names(paths: Sequence[Path | str]) -> list[str]:
+    """The files' names, with as much of their folders as tells them apart."""
+    files = [Path(path) for path in paths]
+    if len({file.name for file in files}) == len(files):
+        return [file.name for file in files]
+    top = commonpath([file.absolute().parent for file in files])
+    return [str(file.absolute().relative_to(top)) for file in files]
+
+
+def _placed_in(file: str, response: Response) -> Response:
+    """The response with the file in its id, where that is its place in the file."""
+    return replace(response, prompt_id=f"{file}, {response.prompt_id}") if response.placed else response
 
 
 def _with_small_samples(run: Imported) -> Imported:
@@ -92,22 +143,26 @@ def _with_small_samples(run: Imported) -> Imported:
     return replace(run, responses=responses, notes=[*run.notes, note])
 
 
-def _merge(a: Imported, b: Imported, problems: list[Problem]) -> Imported:
+def _merge(a: Imported, b: Imported, name: str) -> Imported:
+    """The run ``a`` with the responses of ``b``, which the file ``name`` holds."""
     named = [run for run in (a, b) if run.counting != a.counting or run.target != a.target]
     if named:
         what = "count differently" if b.counting != a.counting else f"have targets {a.target} and {b.target}"
         raise UsageError(f"two files that {what} are no parts of one run; import each by itself")
     if a.label != b.label and a.format.startswith(("Spec-Bench", "CC-DFlash")):
         raise UsageError(f"files of two arms, {a.label} and {b.label}; import each by itself")
-    if a.format == specbench.NAME:
-        responses, again = last_runs([*a.responses, *b.responses])
-    else:
-        responses, again = last_of_each([*a.responses, *b.responses], problems), []
+    known = {r.key for r in a.responses}
+    if both := [r for r in b.responses if r.key in known]:
+        raise DataError(
+            f"{name}: prompt {both[0].prompt_id} (line {both[0].line}) is in another of the files too, as are "
+            f"{len(both) - 1:,} more responses: files of one run have no prompt in common. Import repetitions and "
+            "other arms each by itself; ids that start anew in each data set need a field dataset"
+        )
     return replace(
         a,
-        responses=responses,
+        responses=[*a.responses, *b.responses],
         aggregates=[*a.aggregates, *b.aggregates],
-        mode=a.mode if a.mode == b.mode else "draft",
-        notes=list(dict.fromkeys([*a.notes, *b.notes, *again])),
+        mode=a.mode if a.mode == b.mode else None,
+        notes=list(dict.fromkeys([*a.notes, *b.notes])),
         unknown=list(dict.fromkeys([*a.unknown, *b.unknown])),
     )

@@ -1,187 +1,180 @@
-"""Log lines of vLLM servers and of llama.cpp.
+"""Log lines of vLLM servers and of llama.cpp, pooled over the file: lines weigh by their steps.
 
-vLLM writes one line per window of time, llama.cpp one per request; each has its own mean. Over the file they are
-pooled: lines weigh by their drafts. Where all drafts are of one length, as vLLM's are, there were drafted / positions
-of them; else accepted / (mean acceptance length - 1), as near as the printed mean tells. llama.cpp's lines by version:
-
-    draft acceptance rate = 0.38596 (   66 accepted /   171 generated)
-    statistics draft: #calls(b,g,a) = 1 57 57, #gen drafts = 57, #acc drafts = 54, #gen tokens = 171, #acc tokens = 66
-    draft acceptance = 0.38596 (   66 accepted /   171 generated), mean acceptance length =  2.16, acceptance rate per
-        position = (0.632, 0.333, 0.193)
-    draft acceptance = 0.38596 (   66 accepted /   171 generated), mean len =  2.16
-    acc per pos = (0.632, 0.333, 0.193)
-
-``statistics`` count since the server started, by kind of drafter, and drafts that came to nothing too: they tell a
-request's drafts only where they rose by just its tokens.
+What the lines mean stands with each engine (:mod:`vllm_lines`, :mod:`llama_lines`). Where passes of the target without
+a draft are possible and not counted, the mean is one over drafts, and is called so.
 """
 
 from __future__ import annotations
 
-import math
-import re
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from analysis.importers.model import Found, Imported, RowError, problem
+from analysis.importers import llama_lines, vllm_lines
+from analysis.importers.model import PER_DRAFT, Aggregate, Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted
+from analysis.importers.windows import Window, with_lengths
 from analysis.runlog.counting import Counting
 
 NAME = "server log lines"
-_NUMBER = r"(\d{1,9}(?:\.\d{1,12})?)"
-_COUNT = r"(\d{1,12})"
-_SHARES = r"([\d., ]+?)"
-_VLLM = re.compile(
-    rf"Mean acceptance length: {_NUMBER}\b.*?Accepted: {_COUNT} tokens, Drafted: {_COUNT} tokens"
-    rf"(?:.*?Per-position acceptance rate: {_SHARES},? (?:Avg|$))?"
-)
-_LLAMA = re.compile(
-    rf"draft acceptance(?: rate)? = {_NUMBER} \(\s*{_COUNT} accepted /\s*{_COUNT} generated\)"
-    rf"(?:, mean (?:acceptance length|len) =\s*{_NUMBER}\b)?(?:, acceptance rate per position = \({_SHARES}\))?"
-)
-_LLAMA_POSITIONS = re.compile(rf"\bacc per pos = \({_SHARES}\)")
-_LLAMA_SINCE_START = re.compile(
-    rf"statistics\s+(\S+): .*?#gen drafts =\s*{_COUNT}, .*?#gen tokens =\s*{_COUNT}, #acc tokens =\s*{_COUNT}"
-)
-_MENTIONS = ("SpecDecoding metrics", "draft acceptance")
-#: A mean is printed with two decimals.
-_HALF_A_DIGIT = 0.005 + 1e-9
-
-
-@dataclass(frozen=True)
-class Window:
-    """One line: ``mean`` with the bonus token, ``shares`` of drafts by accepted position; ``since_last``: (drafts,
-    drafted, accepted) that the counters of the lines after it rose by."""
-
-    accepted: int
-    drafted: int
-    mean: float | None
-    shares: tuple[float, ...]
-    since_last: tuple[int, int, int] | None = None
-
-    def drafts(self) -> int:
-        """Verification steps. Raises RowError if the line does not say, or contradicts itself."""
-        if self.accepted > self.drafted:
-            raise RowError(f"{self.accepted} accepted tokens of {self.drafted} drafted")
-        if self.since_last is not None and self.since_last[1:] == (self.drafted, self.accepted):
-            return self.since_last[0]
-        if self.mean is None:
-            raise RowError("no mean acceptance length: the number of drafts is not known")
-        if not self.drafted:
-            return 0
-        full = self.drafted / len(self.shares) if self.shares else 0
-        agree = bool(full) and abs(self.accepted / full - (self.mean - 1)) <= _HALF_A_DIGIT
-        if self.mean <= 1 and self.accepted and not agree:
-            raise RowError(f"{self.accepted} tokens were accepted, but the mean acceptance length is {self.mean:g}")
-        if self.shares and abs(sum(self.shares) - (self.mean - 1)) > 0.006 + 0.0006 * len(self.shares):
-            raise RowError(f"per-position rates sum to {sum(self.shares):.3f}, the mean says {self.mean - 1:.2f}")
-        if agree:
-            return math.ceil(full)
-        if not self.accepted:
-            raise RowError("no token was accepted and no position listed: the number of drafts is not known")
-        return max(round(self.accepted / (self.mean - 1)), 1)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the line's counts give its drafts, without the rounded mean."""
-        return self.since_last is not None or bool(self.shares and self.drafted % len(self.shares) == 0)
 
 
 def recognise(source: Source) -> int:
     """How many of the first lines state acceptance."""
-    return sum(bool(_VLLM.search(line) or _LLAMA.search(line)) for line in source.opening())
+    return sum(vllm_lines.is_line(line) or llama_lines.is_line(line) for line in source.opening())
 
 
 def read(source: Source) -> Found:
-    """One run: the lines pooled."""
+    """One run: the lines pooled. Raises RowError where a window that states no drafts would bend the mean."""
+    lines = [(number, line) for number, line in source.lines()]
+    engines = {
+        "vllm": any(vllm_lines.is_line(line) for _, line in lines),
+        "llama.cpp": any(llama_lines.is_line(line) for _, line in lines),
+    }
+    if all(engines.values()):
+        raise RowError("lines of vLLM and of llama.cpp in one file; give each server's log by itself")
+    return _vllm(source, lines) if engines["vllm"] else _llama(source, lines)
+
+
+def _vllm(source: Source, lines: Sequence[tuple[int, str]]) -> Found:
     problems: list[Problem] = []
-    windows: list[tuple[Window, int]] = []
-    found = _windows(source, problems)
-    for number, window, _ in found:
+    windows: list[tuple[int, Window | None, tuple[int, int]]] = []
+    totals: list[vllm_lines.SinceStart] = []
+    for number, line in lines:
         try:
-            windows.append((window, window.drafts()))
+            if vllm_lines.V0 in line:
+                totals.append(vllm_lines.since_start(line))
+            elif vllm_lines.V1 in line:
+                windows.append((number, *vllm_lines.window(line)))
         except RowError as error:
             problems.append(problem(number, error))
+    if totals and windows:
+        raise RowError("lines of vLLM V0 and of V1 in one file; give each server's log by itself")
+    skips = any(vllm_lines.SKIPS.search(line) for _, line in lines)
+    if totals:
+        return _since_start(source, totals, problems)
+    whole = with_lengths(windows, "windows of time")
+    if whole and not any(window.drafts for window in whole):
+        raise RowError(
+            f"{len(windows)} lines of vLLM, none of a window in which anything was drafted: no step to count. Give a "
+            "log of the time under load",
+            "no steps",
+        )
+    idle = sum(not window.drafts for window in whole)
+    notes = ["windows are of equal time, not of equal work: idle ends and warm-up are in them"]
+    notes += [f"{idle} windows without a draft"] if idle else []
+    if skips:
+        notes.append(
+            "the drafter may have no draft for a step (n-grams, suffixes), and vLLM counts steps with a draft only: "
+            "this is tokens per draft, not per pass of the target, and no verdict follows from it"
+        )
+    return _pooled(source, whole, problems, "vllm", "windows of time", notes, per_draft=skips)
+
+
+def _since_start(source: Source, totals: Sequence[vllm_lines.SinceStart], problems: list[Problem]) -> Found:
+    """V0: what was counted when each start of the server was last heard of."""
+    if len({total.length for total in totals}) > 1:
+        raise RowError("lines of vLLM V0 with drafts of several lengths; give each server's log by itself")
+    ends = [a for a, b in itertools.pairwise(totals) if b.drafted < a.drafted] + [totals[-1]]
+    length = totals[0].length
+    drafted, emitted = sum(end.drafted for end in ends), sum(end.emitted for end in ends)
+    drafts = drafted // length
+    notes = [
+        f"vLLM V0: {len(totals)} lines of counts since the server started; accepted tokens are those that were "
+        "emitted, without the bonus token"
+    ]
+    if len(ends) > 1:
+        notes.append(f"the server was started anew {len(ends) - 1} times; the counts before each start are added")
+    aggregate, told = counted("all requests", drafts, emitted - drafts, drafted)
+    return _found(source, aggregate, problems, "vllm", [*notes, *told], [], len(totals))
+
+
+def _llama(source: Source, lines: Sequence[tuple[int, str]]) -> Found:
+    problems: list[Problem] = []
+    requests = llama_lines.windows(lines, problems)
+    if all(window is not None and window.passes is not None for _, window, _ in requests):
+        whole = [window for _, window, _ in requests if window is not None]
+        without = sum((w.passes or 0) - w.drafts for w in whole if w.exact)
+        notes = [f"{without:,} passes of the target had no draft; they count as steps"] if without > 0 else []
+        return _pooled(source, whole, problems, "llama.cpp", "requests", notes, per_draft=False)
+    whole = []
+    for line, window, (accepted, _) in requests:
+        if window is not None:
+            whole += [window] if window.drafted else []
+        elif accepted:
+            problems.append(Problem(line, "no mean acceptance length: the number of drafts is not known"))
+        else:
+            raise RowError(
+                f"line {line}: no token was accepted, and the number of drafts is not known; without this request the "
+                "mean would be too high. Give a log with eval times, or with the lines 'statistics'"
+            )
+    notes = [
+        "passes of the target without a draft are not in the log (it has neither eval times nor statistics with "
+        "#calls for every request), so this is tokens per draft, not per pass: no verdict follows from it"
+    ]
+    return _pooled(source, whole, problems, "llama.cpp", "requests", notes, per_draft=True)
+
+
+def _pooled(
+    source: Source,
+    windows: Sequence[Window],
+    problems: list[Problem],
+    engine: str,
+    what: str,
+    notes: Sequence[str],
+    *,
+    per_draft: bool,
+) -> Found:
     if not windows:
         return Found([], problems)
-    engine = found[-1][2]
-    drafts = sum(n for _, n in windows)
-    accepted = sum(w.accepted for w, _ in windows)
-    means = [1 + w.accepted / n if w.mean is None else w.mean for w, n in windows if n or w.mean is not None]
-    what = "windows of time" if engine == "vllm" else "requests"
+    steps = [w.drafts if w.passes is None or per_draft else w.passes for w in windows]
+    accepted = sum(w.accepted for w in windows)
+    means = [1 + w.accepted / n if w.mean is None or w.passes is not None else w.mean
+             for w, n in zip(windows, steps, strict=True) if n]  # fmt: skip
     mean = f"; the plain mean of their means is {sum(means) / len(means):.4f}" if means else ""
-    notes = [f"{len(windows)} {what}, weighted by their drafts{mean}"]
-    if engine == "vllm":
-        notes.append("windows are of equal time, not of equal work: idle ends and warm-up are in them")
     try:
         aggregate, told = counted(
-            "all requests", drafts, accepted, sum(w.drafted for w, _ in windows), _positions(windows, accepted)
+            "all requests",
+            sum(steps),
+            accepted,
+            sum(w.drafted for w in windows),
+            _positions(windows, accepted),
+            mean_of=PER_DRAFT if per_draft else None,
         )
     except RowError as error:
         return Found([], [*problems, problem(None, error)])
-    unknown = ["target", "rows per prompt", "prompts", "drafter"]
-    if not all(w.exact for w, _ in windows):
-        unknown.append("drafts exactly (means are rounded)")
+    exact = all(w.exact or (w.passes is not None and not per_draft) for w in windows)
+    unknown = [] if exact else ["drafts exactly (means are rounded)"]
+    notes = [f"{len(windows)} {what}, weighted by their {'drafts' if per_draft else 'steps'}{mean}", *notes, *told]
+    return _found(source, aggregate, problems, engine, notes, unknown, len(windows))
+
+
+def _found(
+    source: Source,
+    aggregate: Aggregate,
+    problems: list[Problem],
+    engine: str,
+    notes: Sequence[str],
+    unknown: Sequence[str],
+    used: int,
+) -> Found:
     run = Imported(
         format=NAME,
         label=source.stem,
         counting=Counting(prefill_token="outside", last_step="whole"),
         aggregates=[aggregate],
         engine=engine,
-        unknown=unknown,
-        notes=[*notes, *told],
+        unknown=["target", "rows per prompt", "prompts", "drafter", *unknown],
+        notes=notes,
     )
-    return Found([run], problems)
+    return Found([run], problems, used)
 
 
-def _windows(source: Source, problems: list[Problem]) -> list[tuple[int, Window, str]]:
-    """(line, what it states, engine); what llama.cpp tells in the lines after it is added to it."""
-    found: list[tuple[int, Window, str]] = []
-    since_start: dict[str, tuple[int, int, int]] = {}
-    for number, line in source.lines():
-        try:
-            if any(mention in line for mention in _MENTIONS):
-                found.append((number, *_window(line)))
-            elif found and (positions := _LLAMA_POSITIONS.search(line)):
-                at, window, engine = found[-1]
-                found[-1] = at, replace(window, shares=window.shares or _shares(positions[1])), engine
-            elif found and (told := _LLAMA_SINCE_START.search(line)):
-                counts = int(told[2]), int(told[3]), int(told[4])
-                earlier = since_start.get(told[1], (0, 0, 0))
-                since_start[told[1]] = counts
-                at, window, engine = found[-1]
-                rise = [n - before for n, before in zip(counts, earlier, strict=True)]
-                drafts, drafted, accepted = (a + b for a, b in zip(window.since_last or (0, 0, 0), rise, strict=True))
-                found[-1] = at, replace(window, since_last=(drafts, drafted, accepted)), engine
-        except RowError as error:
-            problems.append(problem(number, error))
-    return found
-
-
-def _window(line: str) -> tuple[Window, str]:
-    if found := _VLLM.search(line):
-        return Window(int(found[2]), int(found[3]), float(found[1]), _shares(found[4])), "vllm"
-    if found := _LLAMA.search(line):
-        mean = float(found[4]) if found[4] else None
-        return Window(int(found[2]), int(found[3]), mean, _shares(found[5])), "llama.cpp"
-    raise RowError("half a line, or numbers that cannot be read")
-
-
-def _shares(text: str | None) -> tuple[float, ...]:
-    try:
-        shares = tuple(float(piece) for piece in (text or "").split(",") if piece.strip())
-    except ValueError as error:
-        raise RowError("per-position rates cannot be read") from error
-    if any(share > 1 for share in shares):
-        raise RowError("a per-position rate is over 1")
-    return shares
-
-
-def _positions(windows: Sequence[tuple[Window, int]], accepted: int) -> list[int] | None:
+def _positions(windows: Sequence[Window], accepted: int) -> list[int] | None:
     """Accepted tokens by position; None if a line has none, or rounding spoils their sum."""
-    longest = max(len(w.shares) for w, _ in windows)
-    if not longest or not all(w.shares for w, _ in windows):
+    drafted = [w for w in windows if w.drafts]
+    longest = max((len(w.shares) for w in drafted), default=0)
+    if not longest or not all(w.shares for w in drafted):
         return None
-    sums = [sum(w.shares[i] * n for w, n in windows if i < len(w.shares)) for i in range(longest)]
-    at = [round(s) for s in sums]
+    at = [round(sum(w.shares[i] * w.drafts for w in drafted if i < len(w.shares))) for i in range(longest)]
     return at if sum(at) == accepted else None

@@ -21,7 +21,7 @@ from tests.analysis.importers import logs
     ("text", "told"),
     [
         ("[2026-10-06 11:00:59 TP0] server is up\n", "no log that is known"),
-        ("INFO Speculative metrics: rate: 0.5, System efficiency: 0.4\n", "no log that is known; of a plain table"),
+        ("INFO Speculative metrics: rate: 0.5, System efficiency: 0.4\n", "taken as log, but no row could be used"),
         ("{\n  broken", "looks like JSON, but is damaged or cut off"),
         ('[{"prompt_id": 1},\n]', "looks like JSON, but is damaged or cut off"),
         (json.dumps(logs.VLLM, indent=2) * 2, "several JSON values one after the other, each over several lines"),

@@ -102,7 +102,7 @@ def _llama(kind: str) -> str:
         lines += {
             "statistics": [
                 f"draft acceptance rate = {a / g:.5f} ({a:5d} accepted / {g:5d} generated)",
-                f"statistics draft: #calls(b,g,a) = 1 9 9, #gen drafts = {drafts}, #acc drafts = 9, "
+                f"statistics draft: #calls(b,g,a) = 1 {drafts} 9, #gen drafts = {drafts}, #acc drafts = 9, "
                 f"#gen tokens = {drafted}, #acc tokens = {accepted}, dur(b,g,a) = 0.004, 1532.1, 0.1 ms",
                 "statistics ngram_mod: #calls = 9, #gen drafts = 0, #acc drafts = 0, #gen tokens = 0, #acc tokens = 0",
             ],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.commands.importers import main
-from analysis.errors import run_command
+from analysis.errors import DataError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.registry import read_file
 from analysis.importers.summary import lengths
@@ -46,10 +46,12 @@ def test_runs_of_a_question_that_differ_much_are_warned_of(tmp_path: Path) -> No
         logs.write(tmp_path, "answers.jsonl"),
         logs.write(tmp_path, "2.jsonl", logs.lines([logs.answer(200, [[5, 5]])])),
     ]
-    for run in (collect(parts).runs[0], runs(logs.write(tmp_path, "b", b"".join(p.read_bytes() for p in parts)))[0]):
-        (response,) = (r for r in run.responses if r.prompt_id == "200")
-        assert response.tokens == 10
-        assert any("tokens per step 3.0000 before, 5.0000 now: WARNING" in note for note in run.notes)
+    (run,) = runs(logs.write(tmp_path, "b", b"".join(p.read_bytes() for p in parts)))
+    (response,) = (r for r in run.responses if r.prompt_id == "200")
+    assert response.tokens == 10
+    assert any("tokens per step 3.0000 before, 5.0000 now: WARNING" in note for note in run.notes)
+    with pytest.raises(DataError, match=r"prompt 200 .* is in another of the files too"):
+        collect(parts)
 
 
 def test_steps_that_lack_the_last_of_each_turn(tmp_path: Path) -> None:
