@@ -1,0 +1,33 @@
+"""Prompt lookup: draft what followed the last tokens when they occurred before (Saxena 2023, "prompt lookup decoding").
+
+Needs no training and no hidden states, so a trained drafter has to beat it on whole answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+LONGEST = 3  # tokens
+
+
+def lookup(tokens: Sequence[int] | NDArray[np.int64], count: int, longest: int = LONGEST) -> NDArray[np.int64]:
+    """Draft ``count`` tokens after ``tokens``: int64 [count], or [0] if the last token never occurred before.
+
+    The longest match wins, of at most ``longest`` tokens; of equally long ones, the most recent. A match that lies
+    closer to the end than ``count`` tokens repeats: after "a b a b" the draft is "a b a b ...".
+    Raises ValueError if ``count`` is negative or ``longest`` is below 1.
+    """
+    if count < 0 or longest < 1:
+        raise ValueError("lookup requires count >= 0 and longest >= 1")
+    history = np.asarray(tokens, dtype=np.int64)
+    for n in range(min(longest, len(history) - 1), 0, -1):
+        # the windows end before the last token, so that the suffix does not match itself
+        found = np.flatnonzero((sliding_window_view(history[:-1], n) == history[-n:]).all(axis=1))
+        if found.size:
+            copied = history[found[-1] + n :]
+            return np.resize(copied, count)
+    return history[:0]
