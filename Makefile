@@ -30,10 +30,11 @@ test: $(VENV)/.test ## run the tests
 test-slow: $(VENV)/.test ## run the minutes-long tests too
 	$(PY) -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
-lint: $(VENV)/.test ## ruff and mypy
+lint: $(VENV)/.test ## ruff, mypy, and the direction of imports
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
 
 notebook: $(VENV)/.notebook ## open the notebooks
 	$(PY) -m jupyter lab reports/notebooks

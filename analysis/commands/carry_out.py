@@ -17,12 +17,12 @@ from analysis.comparison.rules import Rule, exit_code, judge, parse_rule
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import UsageError
 from analysis.importers.direct import open_references
-from analysis.measures import aggregate
 from analysis.measures.aggregate import compare_totals, has_totals_alone
 from analysis.measures.baseline import has_times_alone, speed_alone
 from analysis.report.answers import headline
 from analysis.report.markdown import escape
 from analysis.report.sections import baseline as baseline_sections
+from analysis.report.sections import totals as totals_sections
 from analysis.report.sections.study import matrix_headline, pair_folder, seeds_cautions, seeds_headline, seeds_meaning
 from analysis.report.terminal import summarise, terminal
 from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
@@ -101,7 +101,7 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
         raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
     if any(map(has_totals_alone, (a, b))):
         totals = compare_totals(a, b, strict=args.strict)
-        lines, text = aggregate.lines(totals), aggregate.report(totals)
+        lines, text = totals_sections.lines(totals), totals_sections.report(totals)
         lines += [f"caution: {note}" for note in totals.notes]
     else:
         lines = baseline_sections.speed_lines(speed_alone(a, b), a.label, b.label)

@@ -15,10 +15,10 @@ from analysis.errors import DataError, UsageError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.direct import open_references
 from analysis.importers.write import write_run as write_import
-from analysis.measures import aggregate
 from analysis.measures.aggregate import compare_totals, totals_of
 from analysis.measures.baseline import against_baseline, speed_alone
 from analysis.measures.texts import cautions_of, loops
+from analysis.report.sections import totals as totals_sections
 from analysis.runlog.load import load
 from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
@@ -187,13 +187,13 @@ def test_results_are_matched_by_load(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="strict"):
         compare_totals(*open_references([a, b], tmp_path / "s"), strict=True)
-    assert any("2.00 times" in line for line in aggregate.lines(found))
+    assert any("2.00 times" in line for line in totals_sections.lines(found))
 
 
 def test_rates_of_different_loads_have_no_ratio(tmp_path: Path) -> None:
     a, b = (serving(tmp_path, f"{n}.jsonl", {"max_concurrency": n, "output_throughput": 100.0 * n}) for n in (1, 64))
     found = compare_totals(*open_references([a, b], tmp_path / "t"))
-    told = aggregate.lines(found)
+    told = totals_sections.lines(found)
     assert any("not known to be of one load" in line for line in told) and not any("times" in line for line in told)
     assert "(1 at a time)" in found.notes[0] and "(64 at a time)" in found.notes[0]
 
@@ -296,7 +296,7 @@ def test_vllm_results_are_named_by_their_load(tmp_path: Path) -> None:
 def test_different_means_are_not_taken_for_one(tmp_path: Path) -> None:
     paths = [logs.write(tmp_path, "specforge_sglang.json"), logs.write(tmp_path, "vllm.json")]
     found = compare_totals(*open_references([str(p) for p in paths], tmp_path / "t"))
-    assert "different means" in found.notes[0] and "mean of" in aggregate.report(found)
+    assert "different means" in found.notes[0] and "mean of" in totals_sections.report(found)
 
 
 @real
