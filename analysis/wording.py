@@ -92,6 +92,8 @@ METHODS = {
     "cluster t": "cluster-robust t",
     "crossed": "t over paired seeds; interval over seeds and prompt clusters, crossed",
     "crossed, unpaired": "Welch's t over seeds; interval over seeds and prompt clusters, crossed",
+    "crossed, one run": "t over the trainings of one arm against one run of the other; interval over seeds and prompt "
+    "clusters, crossed",
     "none": "none",
 }
 
@@ -123,8 +125,9 @@ _CAUTIONS = {
     "error is 0, which gives no interval.",
     "p-without-interval": "p = {p} but the interval holds 0: the test asks for symmetry about 0, the interval for the "
     "mean, and they disagree.",
-    "seeds-without-prompts": "Over seeds p = {p}, but the interval over seeds and prompts holds 0: on these prompts "
-    "another training would show it again, on other prompts it may not.",
+    "seeds-without-prompts": "Over seeds alone p = {seeds}, over seeds and prompts p = {p}: on these prompts another "
+    "training would probably show the difference again, on other prompts it may not.",
+    "few-clusters-crossed": "{n} clusters of prompts only: an interval over seeds and prompts requires {least}.",
     "alone-not-in-family": "Told from 0 alone (p = {alone}), not within its family of {size} (p = {p} by Holm).",
     "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
     "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "

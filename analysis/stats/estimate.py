@@ -141,7 +141,6 @@ def conclude(
 
 _OF_THE_VERDICT = (
     "p-without-interval",
-    "seeds-without-prompts",
     "interval-without-p",
     "alone-not-in-family",
     "inside-margin",
@@ -165,8 +164,7 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     if rejects and excludes:
         return (Verdict.B_BETTER if e.lo is not None and e.lo > 0 else Verdict.A_BETTER), ()
     if rejects and e.lo is not None:
-        code = "seeds-without-prompts" if e.method.startswith("crossed") else "p-without-interval"
-        return Verdict.INCONCLUSIVE, (caution(code, p=p),)
+        return Verdict.INCONCLUSIVE, (caution("p-without-interval", p=p),)
     if excludes:
         if e.p is not None and e.p < ALPHA:
             alone = wording.p_value(e.p)

@@ -80,10 +80,10 @@ def infer(
     """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean, ``reach`` the largest
     difference that a prompt could have, which the tests against a margin want."""
     found = _infer(d, clusters, robust, None if margin is None else Fraction(margin).limit_denominator(FINEST))
-    return found if found.equivalence is None else _with_unseen(found, found.equivalence, d, clusters, reach)
+    return found if found.equivalence is None else with_unseen(found, found.equivalence, d, clusters, reach)
 
 
-def _with_unseen(
+def with_unseen(
     found: Inference, tested: Equivalence, d: NDArray[Any], clusters: Partition, reach: float
 ) -> Inference:
     """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""

@@ -1,18 +1,23 @@
 """Several training seeds per arm: would the difference survive another training, on other prompts?
 
-Seeds and prompts are crossed: every trained pair answers every prompt. So the error of the mean difference has a part
+Seeds and prompts are crossed: every training answers every prompt. So the variance of the mean difference has a part
 from seeds, a part from clusters of prompts, and their residual, which is in both and counts once:
 
-    variance = seed part + prompt-cluster part - residual
+    variance = seeds + prompts - residual
 
-Arms are paired by seed where their seeds are the same (equal data, equal initial weights), else independent (Welch).
-A verdict about training needs five seeds per arm, and both the t test over seeds and the crossed interval.
+Arms are paired by seed where their seeds are the same (equal data, equal initial weights), else independent (Welch); a
+single run of one arm is a fixed opponent of every training of the other. Two t tests have to agree: one over seeds
+alone, whose degrees of freedom are known, and one with the variance above, CR2 for the clusters
+(:func:`analysis.stats.cluster.cluster_t`) and Satterthwaite's degrees of freedom over the three parts. p is the larger of the
+two and the interval the wider, so p < 0.05 exactly where the interval excludes 0. A verdict requires five seeds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,63 +26,113 @@ from scipy import special
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, without_rounding
 from analysis.stats.estimate import Estimate, conclude
 from analysis.stats.exact import SMALLEST_P
-from analysis.stats.inference import LEVEL
-from analysis.wording import Estimand, Verdict, caution
+from analysis.stats.inference import ALPHA, FEWEST, LEVEL, Equivalence, Inference, with_unseen
+from analysis.wording import Estimand, Verdict, caution, p_value
 
 #: Fewer seeds per arm than this allow no verdict about training.
 FEWEST_SEEDS = 5
+
+Design = Literal["paired", "independent", "one run"]
+_METHODS: dict[Design, str] = {
+    "paired": "crossed",
+    "independent": "crossed, unpaired",
+    "one run": "crossed, one run",
+}
 
 
 @dataclass(frozen=True)
 class Parts:
     """What the variance of the mean difference consists of: ``seeds``, ``prompts``, ``residual`` (in both, so counted
-    once), and ``total``, at least as large as either part; ``df`` by Satterthwaite."""
+    once), and ``total``, at least as large as seeds or prompts; with degrees of freedom of all but the residual."""
 
     seeds: float
     prompts: float
     residual: float
     total: float
+    df_seeds: float
+    df_prompts: float
     df: float
+
+    @property
+    def effective(self) -> float:
+        """Effective number of independent clusters of prompts."""
+        return self.df_prompts + 1
+
+    def half_width(self, level: float) -> float:
+        """Of the wider of the two intervals."""
+        return max(float(special.stdtrit(df, (1 + level) / 2)) * math.sqrt(v) for v, df in self._tests)
+
+    def tail(self, distance: float) -> float:
+        """One-sided p of an estimate at this distance from the value that is tested: the larger of the two."""
+        return max(float(special.stdtr(df, -distance / math.sqrt(v))) for v, df in self._tests)
+
+    def p_of_seeds(self, difference: float) -> float:
+        """Two-sided p over seeds alone; 1 where all seeds agree, which shows nothing about seeds."""
+        return 2 * float(special.stdtr(self.df_seeds, -abs(difference) / math.sqrt(self.seeds))) if self.seeds else 1.0
+
+    @property
+    def _tests(self) -> list[tuple[float, float]]:
+        """(variance, df) over seeds alone, unless all seeds agree, and over seeds and prompts."""
+        return [(v, df) for v, df in ((self.seeds, self.df_seeds), (self.total, self.df)) if v > 0]
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """The difference over seeds and prompts: ``estimate`` with the crossed interval and the p of the t over seeds,
-    ``parts`` of its variance (None where they are not defined), ``deltas`` per seed if paired, else the two arms'
-    means per seed."""
+    """The difference over seeds and prompts: ``estimate``, and the ``parts`` of its variance (None where they are not
+    defined). ``means_a``, ``means_b``: of each run."""
 
     estimate: Estimate
     parts: Parts | None
-    paired: bool
+    design: Design
     means_a: tuple[float, ...]
     means_b: tuple[float, ...]
 
     @property
     def deltas(self) -> tuple[float, ...]:
-        """B - A per seed; empty if the arms are not paired."""
-        return tuple(b - a for a, b in zip(self.means_a, self.means_b, strict=True)) if self.paired else ()
+        """B - A per seed; empty if arms are independent."""
+        if self.design == "independent":
+            return ()
+        return tuple(float(d) for d in np.asarray(self.means_b) - np.asarray(self.means_a))
 
 
 def crossed(
-    a: FloatArray, b: FloatArray, clusters: Partition, estimand: Estimand, *, paired: bool, subset: str | None = None
+    a: FloatArray,
+    b: FloatArray,
+    clusters: Partition,
+    estimand: Estimand,
+    *,
+    paired: bool,
+    subset: str | None = None,
+    margin: float | None = None,
+    datasets: NDArray[np.int64] | None = None,
 ) -> Crossed:
     """The estimate over seeds and prompts. ``a``, ``b``: values (seeds of the arm, n prompts) whose row means are the
-    metric of each run, over the same prompts in the same order; with ``paired``, rows of both are of one seed."""
-    means_a, means_b = a.mean(axis=1), b.mean(axis=1)
+    metric of each run, over the same prompts in the same order; with ``paired``, rows of both are of one seed.
+    ``datasets``, (n,) numbers: their means weigh the same, in place of their prompts."""
+    design: Design = "one run" if min(len(a), len(b)) == 1 else "paired" if paired else "independent"
+    blocks = [a, b] if design == "independent" else [b - a]
+    seeds = min(len(block) for block in blocks)
+    means_a, means_b = _means(a, datasets), _means(b, datasets)
     difference = float(means_b.mean() - means_a.mean())
-    p = _seed_p(means_a, means_b, paired)
-    parts = _parts(a, b, clusters, paired)
-    seeds = min(len(a), len(b))
-    ties = (a == b).all(axis=0) if paired else np.zeros(a.shape[1], bool)
-    lo = hi = None
-    if parts is not None and parts.total > 0:
-        half = float(special.stdtrit(parts.df, (1 + LEVEL) / 2)) * math.sqrt(parts.total)
-        lo, hi = difference - half, difference + half
-    few = (caution("few-seeds", n=seeds, least=FEWEST_SEEDS),) if seeds < FEWEST_SEEDS else ()
+    ties = np.zeros(a.shape[1], bool) if design == "independent" else (a == b).all(axis=0)
+    parts = _parts(blocks, clusters, datasets)
+    cautions = [caution("few-seeds", n=seeds, least=FEWEST_SEEDS)] if seeds < FEWEST_SEEDS else []
+    if clusters.count < FEWEST:
+        parts = None
+        cautions.append(caution("few-clusters-crossed", n=clusters.count, least=FEWEST))
+    found = None if parts is None else _test(difference, parts, margin)
+    if found is not None and found.equivalence is not None:
+        reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
+        found = with_unseen(found, found.equivalence, b.mean(axis=0) - a.mean(axis=0), clusters, reach)
+    if found is not None:
+        cautions += found.cautions
+    elif parts is not None:
+        cautions.append(caution("zero-variance", n=a.shape[1]))
+    p = found.p if found is not None else None
     draft = Estimate(
         estimand=estimand,
         subset=subset,
-        method="crossed" if paired else "crossed, unpaired",
+        method=_METHODS[design],
         mean_a=float(means_a.mean()),
         lo_a=None,
         hi_a=None,
@@ -85,8 +140,8 @@ def crossed(
         lo_b=None,
         hi_b=None,
         estimate=difference,
-        lo=lo,
-        hi=hi,
+        lo=found.lo if found else None,
+        hi=found.hi if found else None,
         level=LEVEL,
         p=p,
         p_adjusted=p,
@@ -100,59 +155,73 @@ def crossed(
         design_effect=None,
         icc=None,
         mde=None,
-        equivalence=None,
+        equivalence=found.equivalence if found else None,
         verdict=Verdict.INCONCLUSIVE,
-        cautions=few,
+        cautions=tuple(cautions),
     )
-    return Crossed(conclude(draft, p, 1), parts, paired, tuple(map(float, means_a)), tuple(map(float, means_b)))
+    return Crossed(conclude(draft, p, 1), parts, design, tuple(map(float, means_a)), tuple(map(float, means_b)))
 
 
-def _seed_p(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) -> float | None:
-    """t over seeds: of the paired deltas, or Welch's; None for fewer than two seeds or no spread."""
-    if min(a.size, b.size) < 2:
+def _test(difference: float, parts: Parts, margin: float | None) -> Inference | None:
+    """Interval, p and equivalence; None where every training and every prompt has one difference other than 0."""
+    if parts.total <= 0:
+        return None if difference else Inference("crossed", None, None, 1.0)
+    half, inner = parts.half_width(LEVEL), parts.half_width(1 - 2 * ALPHA)
+    p = max(min(1.0, 2 * parts.tail(abs(difference))), SMALLEST_P)
+    equivalence = None
+    if margin is not None:
+        worst = max(parts.tail(margin - difference), parts.tail(margin + difference), SMALLEST_P)
+        equivalence = Equivalence(margin, difference - inner, difference + inner, 0.0, worst, worst)
+    of_seeds = parts.p_of_seeds(difference)
+    told = (caution("seeds-without-prompts", seeds=p_value(of_seeds), p=p_value(p)),) if of_seeds < ALPHA <= p else ()
+    return Inference("crossed", difference - half, difference + half, p, told, equivalence)
+
+
+def _means(rows: FloatArray, datasets: NDArray[np.int64] | None) -> FloatArray:
+    """(seeds,) means of ``rows``, over prompts or over data sets."""
+    if datasets is None:
+        return rows.mean(axis=1)
+    return np.mean([rows[:, datasets == number].mean(axis=1) for number in np.unique(datasets)], axis=0)
+
+
+def _parts(blocks: Sequence[FloatArray], clusters: Partition, datasets: NDArray[np.int64] | None) -> Parts | None:
+    """Analysis of variance with whole clusters of prompts as units. ``blocks``: values (seeds, n prompts) of the
+    differences, or of A and of B where they are independent."""
+    if min(map(len, blocks)) < 2:
         return None
-    if paired:
-        deltas = without_rounding(b - a, np.concatenate([a, b]))
-        variance, df = deltas.var(ddof=1) / deltas.size, float(deltas.size - 1)
-    else:
-        of_a, of_b = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
-        variance = of_a + of_b
-        if variance > 0:
-            df = variance**2 / (of_a**2 / (a.size - 1) + of_b**2 / (b.size - 1))
-    if not variance > 0:
-        return 1.0 if b.mean() == a.mean() else None
-    t = abs(float(b.mean() - a.mean())) / math.sqrt(variance)
-    return max(2 * float(special.stdtr(df, -t)), SMALLEST_P)
-
-
-def _parts(a: FloatArray, b: FloatArray, clusters: Partition, paired: bool) -> Parts | None:
-    """Analysis of variance of values (seeds, prompts), with whole clusters of prompts as the units."""
-    if min(len(a), len(b)) < 2 or clusters.count < 2:
+    of_seeds = [_seed_variance(_means(block, datasets), block) for block in blocks]
+    seeds, df_seeds = _summed(of_seeds, [len(block) - 1.0 for block in blocks])
+    profile = blocks[-1].mean(axis=0) - (blocks[0].mean(axis=0) if len(blocks) == 2 else 0.0)
+    found = _prompt_variance(profile, clusters, datasets)
+    if found is None:
         return None
-    blocks = [b - a] if paired else [a, b]
-    seeds = [_seed_part(block) for block in blocks]
-    residual = sum(_residual_part(block, clusters) for block in blocks)
-    prompts = cluster_t(b.mean(axis=0) - a.mean(axis=0), clusters).se
-    assert prompts is not None
-    of_seeds, of_prompts = sum(seeds), prompts**2
-    total = max(of_seeds, of_prompts, of_seeds + of_prompts - residual)
-    if total <= 0:
-        return Parts(of_seeds, of_prompts, residual, 0.0, 1.0)
-    squares = sum(part**2 / (len(block) - 1) for part, block in zip(seeds, blocks, strict=True))
-    squares += of_prompts**2 / (clusters.count - 1)
-    return Parts(of_seeds, of_prompts, residual, total, total**2 / squares)
+    prompts, df_prompts = found
+    residual = 0.0
+    for block in blocks:
+        rests = [_prompt_variance(row, clusters, datasets) for row in block - block.mean(axis=0)]
+        residual += sum(rest[0] for rest in rests if rest) / (len(block) * (len(block) - 1))
+    total = max(seeds, prompts, seeds + prompts - residual)
+    squares = seeds**2 / df_seeds + (prompts**2 + residual**2 / df_seeds) / df_prompts
+    return Parts(seeds, prompts, residual, total, df_seeds, df_prompts, total**2 / squares if squares else df_prompts)
 
 
-def _seed_part(block: FloatArray) -> float:
+def _seed_variance(means: FloatArray, values: FloatArray) -> float:
     """Variance of the mean over seeds, from the spread of the seeds' means."""
-    means = block.mean(axis=1)
-    means = without_rounding(means - means.mean(), block)
-    return float(means @ means) / (means.size - 1) / means.size
+    rest = without_rounding(means - means.mean(), values)
+    return float(np.square(rest).sum()) / (means.size - 1) / means.size
 
 
-def _residual_part(block: FloatArray, clusters: Partition) -> float:
-    """Variance of the mean that comes from seeds and prompts together: what is left of cluster sums after both."""
-    rest = block - block.mean(axis=1, keepdims=True) - block.mean(axis=0) + block.mean()
-    sums = np.stack([clusters.sums(row) for row in rest])
-    s, c = len(block), clusters.count
-    return float((sums**2).sum()) * s * c / ((s - 1) * (c - 1)) / block.size**2
+def _prompt_variance(
+    values: FloatArray, clusters: Partition, datasets: NDArray[np.int64] | None
+) -> tuple[float, float] | None:
+    """Variance of the mean over prompts, or over data sets, and its degrees of freedom."""
+    mean = cluster_t(values, clusters)
+    return None if mean.se is None else (mean.se**2, mean.df)
+
+
+def _summed(variances: Sequence[float], dfs: Sequence[float]) -> tuple[float, float]:
+    """A sum of independent variances with Satterthwaite's degrees of freedom."""
+    total = sum(variances)
+    if not total > 0:
+        return 0.0, sum(dfs)
+    return total, total**2 / sum(v**2 / df for v, df in zip(variances, dfs, strict=True))

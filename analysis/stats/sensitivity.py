@@ -41,19 +41,24 @@ def clusters_needed(effect: float, se: float, clusters: int, *, power: float = P
     return count if count <= MOST else None
 
 
+def t_power(shift: float, df: float, alpha: float = ALPHA) -> float:
+    """Probability that a two-sided t test at ``alpha`` rejects where the true mean is ``shift`` >= 0 standard errors from
+    0, by the noncentral t."""
+    critical = float(special.stdtrit(df, 1 - alpha / 2))
+    if df > 2000:  # there the normal is as good
+        return float(special.ndtr(shift - critical) + special.ndtr(-shift - critical))
+    if shift > 30:  # there the numerator hardly varies, and scipy's series does not always converge
+        return float(special.chdtr(df, df * (shift / critical) ** 2))
+    wrong_side = float(special.nctdtr(df, shift, -critical)) if shift < 5 else 0.0  # under 1e-6, and not always computed
+    return float(1 - special.nctdtr(df, shift, critical)) + wrong_side
+
+
 def _noncentrality(df: float, alpha: float, power: float) -> float:
     """The noncentrality at which a two-sided t test at ``alpha`` rejects with probability ``power``, by bisection."""
-    critical = float(special.stdtrit(df, 1 - alpha / 2))
-
-    def rejects(shift: float) -> float:
-        if df > 2000:  # there the normal is as good
-            return float(special.ndtr(shift - critical) + special.ndtr(-shift - critical))
-        return float(1 - special.nctdtr(df, shift, critical) + special.nctdtr(df, shift, -critical))
-
     below, above = 0.0, 1.0
-    while rejects(above) < power:
+    while t_power(above, df, alpha) < power:
         below, above = above, 2 * above
     while above - below > 1e-9 * above:
         middle = (below + above) / 2
-        below, above = (middle, above) if rejects(middle) < power else (below, middle)
+        below, above = (middle, above) if t_power(middle, df, alpha) < power else (below, middle)
     return above

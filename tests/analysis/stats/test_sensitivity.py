@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestPower
 
 from analysis.stats.families import adjust
 from analysis.stats.inference import fewest_that_differ
-from analysis.stats.sensitivity import clusters_needed, detectable
+from analysis.stats.sensitivity import clusters_needed, detectable, t_power
 from tests.analysis.stats.test_estimate import estimate, ratio
 
 
@@ -91,3 +91,17 @@ def test_a_family_wants_more_units_that_differ():
 
 def test_nothing_is_detectable_without_a_spread_or_degrees_of_freedom():
     assert detectable(None, 5) is detectable(1.0, 0) is None
+
+
+@pytest.mark.parametrize("df", [1, 1.7, 4, 8.3, 200, 1500])
+def test_power_rises_to_one_with_the_shift(df):
+    found = [t_power(shift, df) for shift in np.arange(0, 80, 0.1)]
+    assert found[0] == pytest.approx(0.05)
+    assert np.isfinite(found).all()
+    assert (np.diff(found) > -2e-3).all()  # a step where the approximation for large shifts sets in
+    assert found[-1] > 0.999
+
+
+def test_the_detectable_effect_of_one_degree_of_freedom():
+    # 1/T is the ratio of a half-normal and nearly a constant: P(|T| > 12.7) = 0.8 needs 12.7 * 1.28 standard errors
+    assert detectable(1.0, 1.0) == pytest.approx(12.706 * 1.2816, rel=0.01)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.families import holm
-from analysis.ranking import letters, rank
+from analysis.stats.families import holm
+from analysis.stats.ranking import letters, rank
 from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.cluster import Partition, partition
-from analysis.estimate import Estimate, cluster_column, of_pairs
-from analysis.families import adjust
+from analysis.stats.cluster import Partition, partition
+from analysis.stats.estimate import Estimate, cluster_column, of_pairs
+from analysis.stats.families import adjust
 from analysis.wording import TAU_POOLED, Estimand, Verdict
 
 #: Draws of the bootstrap: as many as make so many cluster weights, within these bounds.
