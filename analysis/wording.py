@@ -180,8 +180,11 @@ _CAUTIONS = {
     "different text.",
     "baseline-differs": "The output of {arm} differs from the baseline's on {n} of {total} prompts{where}: greedy and "
     "lossless decoding would give the same, up to near-ties.",
-    "few-seeds": "{n} training seeds per arm are too few for a verdict about training; it takes {least}.",
-    "unpaired-seeds": "The seeds of the arms are not the same, so their runs are taken as independent.",
+    "few-seeds": "{n} training seeds are too few for a verdict about training, which requires {least}.",
+    "one-training": "Arm {side} is one run, {run}, which is not recorded as untrained: the interval covers other "
+    "trainings of the other arm, not of this one.",
+    "unknown-in-arm": "Not recorded in every run of arm {side}, so not known to be equal: {what}.",
+    "unpaired-seeds": "The arms have different seeds, so their runs are not paired but treated as independent.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }

@@ -36,21 +36,20 @@ def untrained(run: Run) -> bool:
 
 
 def require_one_arm(runs: Sequence[Run]) -> None:
-    """Raises DataError, naming two runs, if they are not trainings of one arm: something of the recipe is known of both
-    and differs, or their seeds are the same."""
+    """Raises DataError, naming two runs, if they are not trainings of one arm: something of the recipe is recorded in
+    both and differs, or their seeds are the same."""
     for place, run in enumerate(runs):
         for what, value in _SAME:
-            first, other = value(runs[0].manifest), value(run.manifest)
-            if first is not None and other is not None and first != other:
+            if (where := _difference(value(runs[0].manifest), value(run.manifest))) is not None:
                 raise DataError(
-                    f"{runs[0].address} and {run.address} are not trainings of one arm: their {what} differ "
-                    f"({_where(first, other)}); give runs of one recipe to each side of --vs"
+                    f"{runs[0].address} and {run.address} are not trainings of one arm: their {what} differ ({where}); "
+                    "give runs of one recipe to each side of --vs"
                 )
-        for other_run in runs[:place]:
-            if seeds_of(run) and seeds_of(run) == seeds_of(other_run):
+        for earlier in runs[:place]:
+            if seeds_of(run) and seeds_of(run) == seeds_of(earlier):
                 raise DataError(
-                    f"{other_run.address} and {run.address} are runs of one arm with the same seeds "
-                    f"({seed_name(run)}); give each seed once"
+                    f"{earlier.address} and {run.address} are runs of one arm with the same seeds ({seed_name(run)}); "
+                    "give each seed once"
                 )
 
 
@@ -96,14 +95,17 @@ _SAME: tuple[tuple[str, Callable[[Manifest], Any]], ...] = (
 )
 
 
-def _where(a: object, b: object, under: str = "") -> str:
-    """The first field in which two settings differ, with both values."""
+def _difference(a: object, b: object, under: str = "") -> str | None:
+    """The first thing that both record and that differs, with both values; None if there is none. A setting that only
+    one of them records is not known to differ."""
+    if a is None or b is None or a == b:
+        return None
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        key = next(key for key in sorted({*a, *b}) if a.get(key) != b.get(key))
-        return _where(a.get(key), b.get(key), f"{under}.{key}" if under else str(key))
+        inner = (_difference(a[key], b[key], f"{under}.{key}" if under else str(key)) for key in a if key in b)
+        return next((found for found in inner if found is not None), None)
     return f"{under} {_brief(a)} against {_brief(b)}".strip()
 
 
 def _brief(value: object) -> str:
-    text = one_line("not set" if value is None else value)
+    text = one_line(value)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -83,9 +83,7 @@ def infer(
     return found if found.equivalence is None else with_unseen(found, found.equivalence, d, clusters, reach)
 
 
-def with_unseen(
-    found: Inference, tested: Equivalence, d: NDArray[Any], clusters: Partition, reach: float
-) -> Inference:
+def with_unseen(found: Inference, tested: Equivalence, d: NDArray[Any], clusters: Partition, reach: float) -> Inference:
     """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""
     sums, sizes = clusters.sums(d), clusters.sizes
     # equal values do not show how far values can differ

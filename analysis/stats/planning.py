@@ -116,9 +116,7 @@ def plan(
             continue
         prompts = -(-clusters * spread.prompts // spread.clusters)
         found = spread.power(effect, seeds, clusters)
-        design = Design(
-            seeds, prompts, clusters, trainings, (trained * seeds + fixed) * prompts * cost_prompt, found
-        )
+        design = Design(seeds, prompts, clusters, trainings, (trained * seeds + fixed) * prompts * cost_prompt, found)
         designs.append(design)
         if cheapest is None or design.cost < cheapest.cost:
             cheapest = design

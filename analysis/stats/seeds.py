@@ -88,6 +88,12 @@ class Crossed:
     means_b: tuple[float, ...]
 
     @property
+    def seeds(self) -> float:
+        """Seeds per arm; for independent arms of different numbers their harmonic mean."""
+        of_a, of_b = len(self.means_a), len(self.means_b)
+        return 2 / (1 / of_a + 1 / of_b) if self.design == "independent" else float(max(of_a, of_b))
+
+    @property
     def deltas(self) -> tuple[float, ...]:
         """B - A per seed; empty if arms are independent."""
         if self.design == "independent":
@@ -214,9 +220,25 @@ def _seed_variance(means: FloatArray, values: FloatArray) -> float:
 def _prompt_variance(
     values: FloatArray, clusters: Partition, datasets: NDArray[np.int64] | None
 ) -> tuple[float, float] | None:
-    """Variance of the mean over prompts, or over data sets, and its degrees of freedom."""
-    mean = cluster_t(values, clusters)
-    return None if mean.se is None else (mean.se**2, mean.df)
+    """Variance of the mean over prompts, or over data sets, and its degrees of freedom; None where a data set has too
+    few clusters. Data sets that share clusters are taken as perfectly correlated, which is an upper bound."""
+    if datasets is None:
+        mean = cluster_t(values, clusters)
+        return None if mean.se is None else (mean.se**2, mean.df)
+    variances, dfs, units = [], [], 0
+    for number in np.unique(datasets):
+        rows = datasets == number
+        own = clusters.subset(rows)
+        mean = cluster_t(values[rows], own)
+        if mean.se is None or own.count < FEWEST:
+            return None
+        variances.append(mean.se**2)
+        dfs.append(mean.df)
+        units += own.count
+    if units > clusters.count:
+        return float(np.mean(np.sqrt(variances))) ** 2, min(dfs)
+    variance, df = _summed(variances, dfs)
+    return variance / len(variances) ** 2, df
 
 
 def _summed(variances: Sequence[float], dfs: Sequence[float]) -> tuple[float, float]:

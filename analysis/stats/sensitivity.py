@@ -49,7 +49,9 @@ def t_power(shift: float, df: float, alpha: float = ALPHA) -> float:
         return float(special.ndtr(shift - critical) + special.ndtr(-shift - critical))
     if shift > 30:  # there the numerator hardly varies, and scipy's series does not always converge
         return float(special.chdtr(df, df * (shift / critical) ** 2))
-    wrong_side = float(special.nctdtr(df, shift, -critical)) if shift < 5 else 0.0  # under 1e-6, and not always computed
+    wrong_side = (
+        float(special.nctdtr(df, shift, -critical)) if shift < 5 else 0.0
+    )  # under 1e-6, and not always computed
     return float(1 - special.nctdtr(df, shift, critical)) + wrong_side
 
 

@@ -23,7 +23,9 @@ def test_a_spread_gives_back_the_parts_it_came_from():
     found = Spread.of(parts, 5, 100, 400)
     assert (found.of_seeds, found.of_clusters, found.of_both) == pytest.approx((0.2, 2.0, 5.0))
     assert (found.clusters, found.prompts, found.df_seeds, found.df_prompts) == (100, 400, 1, 99)
-    less = Spread.of(Parts(0.01, 0.03, 0.02, 0.03, 4, 99, 7), 5, 100, 400)  # fewer than their residual: none of their own
+    less = Spread.of(
+        Parts(0.01, 0.03, 0.02, 0.03, 4, 99, 7), 5, 100, 400
+    )  # fewer than their residual: none of their own
     assert (less.of_seeds, less.of_clusters) == pytest.approx((0, 1.0))
 
 
@@ -47,7 +49,9 @@ def test_power_is_what_simulated_studies_find():
     pilot = spread(0.04, 1.0, 1.0, 40, 40)
     for _ in range(400):
         d = 0.5 + rng.normal(0, 0.2, (seeds, 1)) + rng.normal(0, 1.0, 40) + rng.normal(0, 1.0, (seeds, 40))
-        found += crossed(np.zeros_like(d), d, clusters, ACCEPTED_LENGTH, paired=True).estimate.verdict is Verdict.B_BETTER
+        found += (
+            crossed(np.zeros_like(d), d, clusters, ACCEPTED_LENGTH, paired=True).estimate.verdict is Verdict.B_BETTER
+        )
     assert found / 400 == pytest.approx(pilot.power(0.5, seeds, 40), abs=0.06)
 
 
