@@ -139,6 +139,7 @@ _CAUTIONS = {
     "can differ.",
     "no-margin": "The margin is one of {declared}; {metric} has none of its own, so that its verdict cannot be "
     "'equivalent'.",
+    "small-datasets": "No interval with data sets weighing the same: under {least} clusters in {names}.",
     "lone-clusters": "No interval with data sets weighing the same: of {names} there is one cluster only.",
     "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
     "differ in how their steps spread over the data sets.",

@@ -22,8 +22,9 @@ from analysis.measures.baseline import has_times_alone, speed_alone
 from analysis.report.answers import headline
 from analysis.report.markdown import escape
 from analysis.report.sections import baseline as baseline_sections
+from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import totals as totals_sections
-from analysis.report.sections.study import matrix_headline, pair_folder, seeds_cautions, seeds_headline, seeds_meaning
+from analysis.report.sections.study import matrix_headline, pair_folder
 from analysis.report.terminal import summarise, terminal
 from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
 from analysis.runlog.addresses import default_reports
@@ -50,10 +51,10 @@ def carry_out(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         opened = _open(args, Path(folder))
         options = {"protocol": args.protocol, "metric": args.metric, "min_coverage": args.min_coverage}
-        options |= {"strict": args.strict, "allow_incomplete": args.allow_incomplete}
+        options |= {"strict": args.strict, "allow_incomplete": args.allow_incomplete, "margin": args.margin}
         if args.vs:
-            return _seeds(args, opened, options)
-        options |= {"margin": args.margin, "hypothesis": args.hypothesis, "datasets": args.dataset}
+            return _seeds(args, opened, options, rules)
+        options |= {"hypothesis": args.hypothesis, "datasets": args.dataset}
         options |= {"controls": opened.controls, "earlier": opened.earlier}
         return _arms(args, opened, options) if len(opened.runs) > 2 else _pair(args, opened, options, rules)
 
@@ -87,12 +88,15 @@ def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) ->
     return 0
 
 
-def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) -> int:
-    seeds = compare_seeds(opened.runs, opened.vs, **options)
-    report = write_seeds(seeds, args.out or default_reports() / seeds_folder(seeds))
-    lines = [seeds_headline(seeds), seeds_meaning(seeds), *(f"caution: {text}" for text in seeds_cautions(seeds))]
-    _show(report, map(wording.one_line, lines))
-    return 0
+def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], rules: Sequence[Rule]) -> int:
+    study = compare_seeds(opened.runs, opened.vs, **options)
+    judgements = [judge(rule, study) for rule in rules]
+    report = write_seeds(study, args.out or default_reports() / seeds_folder(study))
+    told = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
+    lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in told if line)]
+    lines += [f"caution: {text}" for text in seed_sections.cautions(study)]
+    _show(report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    return exit_code(judgements)
 
 
 def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:

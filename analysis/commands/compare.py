@@ -18,7 +18,7 @@ from analysis import wording
 from analysis.errors import Parser, UsageError, finite, out_folder
 
 #: Options that a comparison of seeds does not take.
-_NOT_OF_SEEDS = ("margin", "hypothesis", "dataset", "control", "earlier")
+_NOT_OF_SEEDS = ("baseline", "hypothesis", "dataset", "control", "earlier")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def _require_sense(args: argparse.Namespace) -> None:
     """Raises UsageError for options that do not go together."""
     if len(args.runs) < 2 and not args.vs:
         raise UsageError("one run is nothing to compare with; name two, or more")
-    if (args.vs or len(args.runs) > 2) and (args.fail_if or args.baseline):
+    if not args.vs and len(args.runs) > 2 and (args.fail_if or args.baseline):
         raise UsageError("--fail-if and --baseline judge two runs; compare them in pairs")
     if args.vs and (refused := [name for name in _NOT_OF_SEEDS if getattr(args, name)]):
         raise UsageError(f"--{refused[0]} is not for --vs; several seeds are compared on all their prompts")

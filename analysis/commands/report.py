@@ -119,9 +119,11 @@ def _write(entry: PlanEntry, reports: Path) -> str:
             return f"left out: {run} is {status}, not complete"
     options: dict[str, Any] = {"title": entry.name, "question": entry.question}
     if isinstance(entry.a, list):
-        if unused := [name for name in ("controls", "margin", "hypothesis") if getattr(entry, name)]:
+        if unused := [name for name in ("controls", "hypothesis") if getattr(entry, name)]:
             raise DataError(f"{unused[0]} is not for several seeds, which are compared on all their prompts")
-        study = compare_seeds(entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric)
+        study = compare_seeds(
+            entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric, margin=entry.margin
+        )
         return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / seeds_folder(study), **options)}"
     asked = {name: getattr(entry, name) for name in ("protocol", "metric", "margin", "hypothesis")}
     if isinstance(entry.b, list):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.seed_study import SeedComparison
 from analysis.errors import Exit, UsageError
 from analysis.wording import number, one_line
 
@@ -61,7 +62,7 @@ def parse_rule(text: str) -> Rule:
     return Rule(text, match["what"], match["dataset"], match["sign"] == "<", bound)
 
 
-def judge(rule: Rule, comparison: Comparison) -> Judgement:
+def judge(rule: Rule, comparison: Comparison | SeedComparison) -> Judgement:
     """Hold a rule against a comparison. Raises UsageError for a metric or data set that it does not have."""
     lo, hi = _interval(rule, comparison)
     if lo is None or hi is None:
@@ -76,13 +77,32 @@ def exit_code(judgements: Sequence[Judgement]) -> Exit:
     return next((code for code in (Exit.RULE_FAILED, Exit.INCONCLUSIVE) if code in codes), Exit.OK)
 
 
-def _interval(rule: Rule, comparison: Comparison) -> tuple[float | None, float | None]:
-    known = [(e.estimand.key, e.subset, e.lo, e.hi) for e in comparison.estimates]
-    known += [("delta", e.subset, e.lo, e.hi) for e in (comparison.overall, *comparison.by_dataset.values())]
-    if comparison.speed is not None:
-        known += [("speedup", subset, r.lo, r.hi) for subset, r in comparison.speed.pooled("B", "A").items()]
+def _interval(rule: Rule, comparison: Comparison | SeedComparison) -> tuple[float | None, float | None]:
+    known = _of_seeds(comparison) if isinstance(comparison, SeedComparison) else _of_pair(comparison)
     for what, dataset, lo, hi in known:
         if (what, dataset) == (rule.what, rule.dataset):
             return lo, hi
     there = ", ".join(sorted({what + (f"[{dataset}]" if dataset else "") for what, dataset, _, _ in known}))
     raise UsageError(f"--fail-if '{one_line(rule.text)}': not in this comparison, which has {one_line(there)}")
+
+
+#: (what, data set, lo, hi)
+_Known = list[tuple[str, str | None, float | None, float | None]]
+
+
+def _of_seeds(study: SeedComparison) -> _Known:
+    """Intervals over seeds and prompts; none where seeds are too few for a verdict."""
+    found = [
+        (e, None, None) if any(c.code == "few-seeds" for c in e.cautions) else (e, e.lo, e.hi) for e in study.estimates
+    ]
+    known: _Known = [(e.estimand.key, e.subset, lo, hi) for e, lo, hi in found]
+    headline = study.overall.estimate.estimand
+    return known + [("delta", e.subset, lo, hi) for e, lo, hi in found if e.estimand == headline]
+
+
+def _of_pair(comparison: Comparison) -> _Known:
+    known: _Known = [(e.estimand.key, e.subset, e.lo, e.hi) for e in comparison.estimates]
+    known += [("delta", e.subset, e.lo, e.hi) for e in (comparison.overall, *comparison.by_dataset.values())]
+    if comparison.speed is not None:
+        known += [("speedup", subset, r.lo, r.hi) for subset, r in comparison.speed.pooled("B", "A").items()]
+    return known

@@ -29,6 +29,7 @@ from analysis.stats.cluster import FloatArray, Partition, partition
 from analysis.stats.datasets import disagreement
 from analysis.stats.estimate import Estimate, of_pairs, values_of
 from analysis.stats.families import adjust
+from analysis.stats.inference import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
 from analysis.stats.seeds import Crossed, crossed
 from analysis.stats.sensitivity import POWER
@@ -118,9 +119,9 @@ def compare_seeds(
     """Compare two arms of which at least one was trained several times. Arms are paired where the sets of their seeds
     are equal; an arm of one run, such as a baseline without training, is compared with every training of the other.
 
-    Raises UsageError where both arms have one run. Raises DataError as :func:`analysis.comparison.pairwise.compare_runs` does,
-    for runs of one arm that are not trainings of one recipe, for two with the same seeds, and for prompts that all runs
-    have under ``min_coverage`` of those of the largest run.
+    Raises UsageError where both arms have one run. Raises DataError as
+    :func:`analysis.comparison.pairwise.compare_runs` does, for runs of one arm that are not trainings of one recipe or
+    that have the same seeds, and where the prompts that every run has are under ``min_coverage`` of the largest run.
     """
     margin = margin_of(margin)
     require_coverage(min_coverage)
@@ -140,8 +141,8 @@ def compare_seeds(
     prompts, most = len(frames[0]), max(len(e.prompts) for e in evaluated)
     if prompts < min_coverage * most:
         raise DataError(
-            f"the {len(evaluated)} runs have {prompts} prompts in common, {prompts / most:.1%} of the largest run, under "
-            f"{min_coverage:.0%}; --min-coverage allows less"
+            f"the {len(evaluated)} runs have {prompts} prompts in common, {prompts / most:.1%} of the largest run, "
+            f"under {min_coverage:.0%}; --min-coverage allows less"
         )
     rows = _Rows(tuple(frames[: len(a)]), tuple(frames[len(a) :]), estimand, paired, margin)
     overall = rows.crossed()
@@ -276,7 +277,12 @@ class _Rows:
         ids = pd.concat([rows.a[0]["cluster_id"] for rows in each])
         numbers = np.repeat(np.arange(len(each)), [len(rows.a[0]) for rows in each])
         estimand = balanced(self.estimand)
-        return crossed(a, b, partition(ids), estimand, paired=self.paired, margin=self.margin, datasets=numbers)
+        found = crossed(a, b, partition(ids), estimand, paired=self.paired, margin=self.margin, datasets=numbers)
+        small = [name for name, rows in zip(self.datasets, each, strict=True) if rows.clusters().count < FEWEST]
+        if not small:
+            return found
+        told = caution("small-datasets", names=", ".join(small), least=FEWEST)
+        return replace(found, estimate=replace(found.estimate, cautions=(*found.estimate.cautions, told)))
 
     def per_seed(self) -> tuple[Estimate, ...]:
         """Each training and its partner, or the only run of the other arm, as a comparison of their own."""

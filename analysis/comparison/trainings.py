@@ -60,8 +60,8 @@ def cautions_of_arm(side: str, runs: Sequence[Run]) -> tuple[Caution, ...]:
 
 
 def cautions_between(a: Sequence[Run], b: Sequence[Run], protocol: str) -> tuple[Caution, ...]:
-    """How the arms differ beside the drafter, each thing once, by :mod:`analysis.measures.fairness`: seed by seed for arms of as
-    many runs, else every run of the longer arm against the first of the other."""
+    """How the arms differ beside the drafter, each thing once, by :mod:`analysis.measures.fairness`: seed by seed for
+    arms of as many runs, else every run of the longer arm against the first of the other."""
     count = max(len(a), len(b))
     found = [
         c

@@ -9,6 +9,7 @@ from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.report import answers, render
+from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import study as study_sections
 
 
@@ -38,7 +39,7 @@ def figures(result: Any) -> list[Any]:
 
 headline.register(Comparison, answers.headline)
 headline.register(Matrix, study_sections.matrix_headline)
-headline.register(SeedComparison, study_sections.seeds_headline)
+headline.register(SeedComparison, seed_sections.headline)
 
 summary.register(Comparison, render.summary)
 

@@ -14,6 +14,7 @@ from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import benchmarks as benchmark_sections
 from analysis.report.sections import gates as gate_sections
 from analysis.report.sections import overview as sections
+from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
 
@@ -50,7 +51,7 @@ def seeds(
 ) -> str:
     """The report.md of several trainings per arm."""
     title = title or f"{found.label_b} against {found.label_a}, over training seeds"
-    return fill("seeds.md.j2", c=found, s=study_sections, title=title, question=question, plots=plots)
+    return fill("seeds.md.j2", c=found, s=seed_sections, title=title, question=question, plots=plots)
 
 
 def summary(comparison: Comparison) -> str:

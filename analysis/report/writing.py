@@ -12,7 +12,7 @@ from analysis.errors import UsageError
 from analysis.report import render
 from analysis.report.plots import everything as plots
 from analysis.report.plots import style as figures
-from analysis.report.plots.study import MATRIX, SEEDS
+from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
 from analysis.report.result import matrix_json, seeds_json, to_json
 from analysis.report.sections.study import pair_folder
@@ -55,7 +55,7 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
     drawn = study.figures()
     files = {RESULT: seeds_json(study, title=title, question=question)}
     text = render.seeds(study, drawn, title=title, question=question)
-    return _write(folder, drawn, files, text, _names((SEEDS,)))
+    return _write(folder, drawn, files, text, _names((SEEDS, BY_DATASET)))
 
 
 def matrix_folder(matrix: Matrix) -> str:

@@ -1,8 +1,8 @@
 """How many trainings and prompts an effect takes, from the parts of the variance that a pilot shows.
 
 The variance of a difference over S seeds and C clusters of prompts is seeds/S + prompts/C + residual/(S C). A pilot
-gives the three; a plan is the cheapest S and C at which the test of :mod:`analysis.stats.seeds` finds the effect. The test
-needs both its t over seeds and its t over seeds and prompts to reject, so the power of a plan is the smaller of the two.
+gives the three; a plan is the cheapest S and C at which the test of :mod:`analysis.stats.seeds` finds the effect. That
+test requires its t over seeds and its t over seeds and prompts to reject, so its power is the smaller of theirs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Several arms against each other: every pair tested, letters that summarise the tests, and how sure each rank is.
 
-All arms are compared over the prompts that every one of them has. The differences of all pairs are one family, adjusted
-by Holm. Letters (compact letter display): two arms that share a letter are not significantly different. Ranks: how often
-each arm takes each place when whole clusters of prompts are drawn again (bootstrap), equal means sharing their places.
+All arms are compared over the prompts that every one of them has. The differences of all pairs are one family,
+adjusted by Holm. Letters (compact letter display): two arms that share a letter are not significantly different.
+Ranks: how often each arm takes each place when clusters of prompts are drawn again (bootstrap); ties share places.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Ranking:
 
 
 def rank(arms: Sequence[str], frames: Sequence[pd.DataFrame], estimand: Estimand) -> Ranking:
-    """Rank ``arms``, k >= 2 labels, by ``frames``: one per arm with columns tokens, steps, cluster_id, all over the same
-    prompts in the same order."""
+    """Rank ``arms``, k >= 2 labels, by ``frames``: one per arm with columns tokens, steps, cluster_id, all over the
+    same prompts in the same order."""
     clusters = partition(frames[0][cluster_column(frames[0])])
     sums = np.stack([_sums(frame, estimand, clusters) for frame in frames])
     means = sums[:, 0].sum(axis=1) / sums[:, 1].sum(axis=1)

@@ -8,8 +8,8 @@ from seeds, a part from clusters of prompts, and their residual, which is in bot
 Arms are paired by seed where their seeds are the same (equal data, equal initial weights), else independent (Welch); a
 single run of one arm is a fixed opponent of every training of the other. Two t tests have to agree: one over seeds
 alone, whose degrees of freedom are known, and one with the variance above, CR2 for the clusters
-(:func:`analysis.stats.cluster.cluster_t`) and Satterthwaite's degrees of freedom over the three parts. p is the larger of the
-two and the interval the wider, so p < 0.05 exactly where the interval excludes 0. A verdict requires five seeds.
+(:func:`analysis.stats.cluster.cluster_t`) and Satterthwaite's degrees of freedom over the three parts. p is the larger
+of the two and the interval the wider, so p < 0.05 exactly where the interval excludes 0. A verdict requires five seeds.
 """
 
 from __future__ import annotations
@@ -58,9 +58,11 @@ class Parts:
         """Effective number of independent clusters of prompts."""
         return self.df_prompts + 1
 
-    def half_width(self, level: float) -> float:
-        """Of the wider of the two intervals."""
-        return max(float(special.stdtrit(df, (1 + level) / 2)) * math.sqrt(v) for v, df in self._tests)
+    def half_widths(self, level: float) -> tuple[float, float]:
+        """Of the interval over seeds alone, and of the one over seeds and prompts."""
+        of_seeds, both = ((self.seeds, self.df_seeds), (self.total, self.df))
+        first, second = (float(special.stdtrit(df, (1 + level) / 2)) * math.sqrt(v) for v, df in (of_seeds, both))
+        return first, second
 
     def tail(self, distance: float) -> float:
         """One-sided p of an estimate at this distance from the value that is tested: the larger of the two."""
@@ -172,7 +174,7 @@ def _test(difference: float, parts: Parts, margin: float | None) -> Inference | 
     """Interval, p and equivalence; None where every training and every prompt has one difference other than 0."""
     if parts.total <= 0:
         return None if difference else Inference("crossed", None, None, 1.0)
-    half, inner = parts.half_width(LEVEL), parts.half_width(1 - 2 * ALPHA)
+    half, inner = (max(parts.half_widths(level)) for level in (LEVEL, 1 - 2 * ALPHA))
     p = max(min(1.0, 2 * parts.tail(abs(difference))), SMALLEST_P)
     equivalence = None
     if margin is not None:

@@ -42,8 +42,8 @@ def clusters_needed(effect: float, se: float, clusters: int, *, power: float = P
 
 
 def t_power(shift: float, df: float, alpha: float = ALPHA) -> float:
-    """Probability that a two-sided t test at ``alpha`` rejects where the true mean is ``shift`` >= 0 standard errors from
-    0, by the noncentral t."""
+    """Probability that a two-sided t test at ``alpha`` rejects where the true mean is ``shift`` >= 0 standard errors
+    from 0, by the noncentral t."""
     critical = float(special.stdtrit(df, 1 - alpha / 2))
     if df > 2000:  # there the normal is as good
         return float(special.ndtr(shift - critical) + special.ndtr(-shift - critical))

@@ -1,8 +1,10 @@
-"""Figures of studies: every arm against the first, and every seed with what all of them say together."""
+"""Figures of studies: every arm against the first; every seed, all of them together, and by data set."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from analysis.comparison.matrix import Matrix
@@ -12,7 +14,7 @@ from analysis.wording import interval, signed
 
 #: One colour per arm after the first (Okabe and Ito's palette).
 _ARMS = (ARM_COLOURS["B"], "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
-MATRIX, SEEDS = "arms", "seeds"
+MATRIX, SEEDS, BY_DATASET = "arms", "seeds", "seeds-by-dataset"
 
 
 def draw_matrix(matrix: Matrix) -> list[Plot]:
@@ -22,9 +24,10 @@ def draw_matrix(matrix: Matrix) -> list[Plot]:
 
 
 def draw_seeds(study: SeedComparison) -> list[Plot]:
-    """The difference of every seed, and over all of them."""
+    """The difference of every seed, over all of them, and by data set."""
     with house_style():
-        return [_seeds(study)]
+        drawn = [_seeds(study)]
+        return [*drawn, _heat_map(study)] if study.overall.deltas and len(study.by_dataset) > 1 else drawn
 
 
 def _matrix(matrix: Matrix) -> Plot:
@@ -79,7 +82,7 @@ def _seeds(study: SeedComparison) -> Plot:
     caption = (
         "Every seed by itself, with the interval over prompts (grey), and all seeds together, with the interval over "
         "seeds and prompts."
-        if study.overall.paired
+        if study.overall.design != "independent"
         else "Every run as its distance from the mean of A, and the difference of the arms over seeds and prompts."
     )
     return Plot(SEEDS, caption, figure, data)
@@ -89,9 +92,9 @@ def _seed_rows(study: SeedComparison) -> pd.DataFrame:
     """What the figure shows: a row per seed (or per run of an arm, if not paired), then one for all."""
     c = study.overall
     rows: list[tuple[object, ...]] = []
-    if c.paired:
+    if c.design != "independent":
         rows += [
-            (seed, "", e.estimate, e.lo, e.hi, "prompts") for seed, e in zip(study.seeds_a, study.per_seed, strict=True)
+            (seed, "", e.estimate, e.lo, e.hi, "prompts") for seed, e in zip(study.seeds, study.per_seed, strict=True)
         ]
     else:
         centre = sum(c.means_a) / len(c.means_a)
@@ -100,3 +103,26 @@ def _seed_rows(study: SeedComparison) -> pd.DataFrame:
     rows.append(("all", "", c.estimate.estimate, c.estimate.lo, c.estimate.hi, "seeds and prompts"))
     table = pd.DataFrame(rows, columns=["seed", "arm", "estimate", "lo", "hi", "covers"])
     return table.astype({"estimate": float, "lo": float, "hi": float})
+
+
+def _heat_map(study: SeedComparison) -> Plot:
+    """Differences, a seed a row and a data set a column, then all seeds."""
+    names, seeds = list(study.by_dataset), [*study.seeds, "all"]
+    values = np.array([[*c.deltas, c.estimate.estimate] for c in study.by_dataset.values()], dtype=float).T
+    figure = Figure(figsize=(WIDTH, 1.4 + 0.36 * len(seeds)))
+    axes = figure.subplots()
+    colours = LinearSegmentedColormap.from_list("arms", [ARM_COLOURS["A"], "#FFFFFF", ARM_COLOURS["B"]])
+    widest = float(np.abs(values).max()) or 1.0
+    image = axes.imshow(values, cmap=colours, vmin=-widest, vmax=widest, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        light = abs(value) > 0.8 * widest
+        axes.text(column, row, signed(value, 2), ha="center", va="center", color="#FFFFFF" if light else INK)
+    axes.axhline(len(seeds) - 1.5, color=INK, linewidth=0.8)
+    axes.set_xticks(range(len(names)), [cut(name, 24) for name in names], rotation=25, ha="right")
+    axes.set_yticks(range(len(seeds)), [cut(seed, 20) for seed in seeds])
+    axes.set_ylabel("training seed")
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, label=f"difference, B - A\n({study.overall.estimate.estimand.unit})")
+    rows = [(seed, name, values[i, j]) for i, seed in enumerate(seeds) for j, name in enumerate(names)]
+    data = pd.DataFrame(rows, columns=["seed", "dataset", "difference"])
+    return Plot(BY_DATASET, "The difference of every seed on every data set.", figure, data)

@@ -6,16 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.comparison.seed_study import compare_seeds
-from analysis.errors import DataError, Exit, UsageError, run_command
 from analysis.stats.cluster import cluster_t, partition
+from analysis.stats.families import adjust
 from analysis.stats.seeds import crossed
 from analysis.wording import ACCEPTED_LENGTH, Verdict
-from tests.analysis.runs import prompts_of, write_run
-
-BARE = {"gates": False, "history": False}
 
 
 def of(a, b, clusters=None, paired=True):
@@ -46,19 +44,101 @@ def test_parts_are_the_mean_squares_of_a_two_way_layout():
     assert found.parts.total == pytest.approx((seeds + prompts - rest) / (s * n))
 
 
-def test_the_p_is_a_paired_t_over_seeds():
+def test_both_tests_by_hand():
+    # deltas of seeds 1 and 3 over six prompts: seeds' variance of the mean 1, df 1; prompts' 0.7, df 5; residual 0.3
+    profile, rest = np.array([-1.0, -1, 0, 0, 1, 1]), np.array([1.0, -1, 1, -1, 1, -1])
+    d = 2 + profile + np.array([[-1.0], [1.0]]) * (1 + rest / 2)
+    parts = of(np.zeros_like(d), d).parts
+    of_seeds, of_prompts = 2 / 2, profile.var(ddof=1) / 6
+    residual = (rest / 2).var(ddof=1) / 6
+    assert (parts.seeds, parts.prompts, parts.residual) == pytest.approx((of_seeds, of_prompts, residual))
+    assert (parts.df_seeds, parts.df_prompts) == pytest.approx((1, 5))
+    total = of_seeds + of_prompts - residual
+    assert parts.total == pytest.approx(total)
+    assert parts.df == pytest.approx(total**2 / (of_seeds**2 + of_prompts**2 / 5 + residual**2 / 5))
+    found = of(np.zeros_like(d), d).estimate
+    p = [2 * stats.t.sf(2 / math.sqrt(v), df) for v, df in ((of_seeds, 1), (total, parts.df))]
+    assert found.p == pytest.approx(max(p))
+    halves = [stats.t.ppf(0.975, df) * math.sqrt(v) for v, df in ((of_seeds, 1), (total, parts.df))]
+    assert (found.lo, found.hi) == pytest.approx((2 - max(halves), 2 + max(halves)))
+
+
+def test_the_t_over_seeds_is_a_paired_one():
     d = drawn(5, 60, of_seeds=0.3, of_prompts=0.5, effect=0.4)
     a = np.random.default_rng(1).normal(3, 1, d.shape)
-    assert of(a, a + d).estimate.p == pytest.approx(stats.ttest_1samp(d.mean(1), 0).pvalue)
+    found = of(a, a + d)
+    assert found.parts.p_of_seeds(d.mean()) == pytest.approx(stats.ttest_1samp(d.mean(1), 0).pvalue)
+    assert found.estimate.p >= found.parts.p_of_seeds(d.mean())
 
 
 def test_unpaired_arms_get_welch():
     rng = np.random.default_rng(2)
     a, b = rng.normal(3, 1, (5, 30)) + rng.normal(0, 0.4, (5, 1)), rng.normal(3.5, 1, (7, 30))
     found = of(a, b, paired=False)
-    assert found.estimate.p == pytest.approx(stats.ttest_ind(a.mean(1), b.mean(1), equal_var=False).pvalue)
-    assert found.deltas == ()
+    welch = stats.ttest_ind(b.mean(1), a.mean(1), equal_var=False)
+    assert found.parts.p_of_seeds(b.mean() - a.mean()) == pytest.approx(welch.pvalue)
+    assert found.parts.df_seeds == pytest.approx(welch.df)
+    assert (found.deltas, found.design, found.seeds) == ((), "independent", 2 / (1 / 5 + 1 / 7))
     assert found.parts.seeds == pytest.approx(a.mean(1).var(ddof=1) / 5 + b.mean(1).var(ddof=1) / 7)
+
+
+def test_one_run_is_a_fixed_opponent_of_every_training():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(3, 1, (1, 40)), rng.normal(3.5, 1, (6, 40))
+    found, repeated = of(a, b, paired=False), of(np.repeat(a, 6, axis=0), b)
+    assert (found.design, found.estimate.method) == ("one run", "crossed, one run")
+    assert found.parts == repeated.parts
+    assert found.estimate.p == repeated.estimate.p
+    assert found.deltas == pytest.approx(b.mean(1) - a.mean())
+    turned = of(b, a, paired=False)
+    assert turned.deltas == pytest.approx([-d for d in found.deltas])
+    assert turned.estimate.p == pytest.approx(found.estimate.p)
+
+
+def test_residual_of_unequal_clusters_is_unbiased():
+    # no part of seeds or prompts: all three mean squares estimate one variance
+    rng, clusters = np.random.default_rng(4), np.repeat(range(8), [1, 2, 3, 4, 6, 9, 15, 20])
+    found = []
+    for _ in range(200):
+        d = rng.normal(0, 1, (4, 8))[:, clusters] + rng.normal(0, 0.5, (4, 60))
+        parts = of(np.zeros_like(d), d, clusters).parts
+        found.append((parts.seeds, parts.prompts, parts.residual))
+    true = (np.bincount(clusters) ** 2).sum() / 60**2 / 4 + 0.25 / 60 / 4
+    assert np.mean(found, axis=0) == pytest.approx([true] * 3, rel=0.2)
+
+
+def test_data_sets_that_weigh_the_same():
+    d = drawn(5, 90, of_seeds=0.3, of_prompts=0.5, effect=0.2)
+    datasets = np.repeat([0, 1], [60, 30])
+    found = crossed(np.zeros_like(d), d, partition(range(90)), ACCEPTED_LENGTH, paired=True, datasets=datasets)
+    halves = [of(np.zeros_like(x), x) for x in (d[:, :60], d[:, 60:])]
+    assert found.estimate.estimate == pytest.approx(np.mean([h.estimate.estimate for h in halves]))
+    assert found.deltas == pytest.approx(np.mean([h.deltas for h in halves], axis=0))
+    assert found.parts.prompts == pytest.approx(sum(h.parts.prompts for h in halves) / 4)
+    assert found.parts.residual == pytest.approx(sum(h.parts.residual for h in halves) / 4)
+    variances = [h.parts.prompts for h in halves]
+    assert found.parts.df_prompts == pytest.approx(
+        sum(variances) ** 2 / (variances[0] ** 2 / 59 + variances[1] ** 2 / 29)
+    )
+
+
+def test_a_data_set_of_few_clusters_leaves_the_balanced_mean_alone():
+    d = drawn(5, 90, of_seeds=0.3, of_prompts=0.5)
+    ids = np.r_[np.arange(60), np.repeat([60, 61, 62, 63, 64], 6)]
+    found = crossed(
+        np.zeros_like(d), d, partition(ids), ACCEPTED_LENGTH, paired=True, datasets=np.repeat([0, 1], [60, 30])
+    )
+    assert (found.parts, found.estimate.lo, found.estimate.p) == (None, None, None)
+    assert found.estimate.verdict is Verdict.INCONCLUSIVE
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8), st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1))
+def test_p_is_the_intervals_own(seed, seeds, of_seeds, of_prompts, effect):
+    rng = np.random.default_rng(seed)
+    d = drawn(seeds, 20, of_seeds=of_seeds, of_prompts=of_prompts, rng=rng, effect=effect)
+    e = of(np.zeros_like(d), d, np.arange(20) // 2).estimate
+    assert (e.p < 0.05) == (e.lo > 0 or e.hi < 0)
+    assert e.lo <= e.estimate <= e.hi
 
 
 def test_seeds_that_agree_leave_the_error_of_prompts():
@@ -118,91 +198,64 @@ def test_identical_arms():
     assert of(a[:3], a[:3]).estimate.verdict is Verdict.INCONCLUSIVE
 
 
-# --- runs ------------------------------------------------------------------------------------------------------
+def test_few_clusters_have_no_interval():
+    d = drawn(5, 60, of_seeds=0.1, of_prompts=0.1, effect=2)
+    five, six = (of(np.zeros_like(d), d, np.arange(60) % count).estimate for count in (5, 6))
+    assert (five.lo, five.p, five.verdict) == (None, None, Verdict.INCONCLUSIVE)
+    assert {c.code for c in five.cautions} == {"few-clusters-crossed"}
+    assert six.verdict is Verdict.B_BETTER
 
 
-def seeded(seed):
-    return lambda manifest: manifest.training.seeds.update(init=seed, data=seed, anchors=seed)
+def test_a_difference_that_prompts_alone_hide_is_named():
+    profile = np.random.default_rng(8).normal(0.1, 1, 40)
+    d = profile + np.random.default_rng(9).normal(0, 0.02, (5, 40))
+    found = of(np.zeros_like(d), d).estimate
+    assert found.p >= 0.05
+    assert "seeds-without-prompts" in {c.code for c in found.cautions}
 
 
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory):
-    """Five seeds of two arms over 60 prompts in 30 clusters and two data sets; B is a token better on most."""
-    root, rng = tmp_path_factory.mktemp("seeds"), np.random.default_rng(7)
-    base = rng.integers(0, 4, 60)
-    runs = {}
-    for seed in range(5):
-        noise = rng.integers(0, 2, 60)
-        better = noise + (rng.random(60) < 0.9)
-        for arm, extra, fusion in (("a", noise, "concat"), ("b", better, "gated")):
-            rows = prompts_of((base + extra).tolist(), clusters=np.arange(60) % 30)
-            for i, row in enumerate(rows):
-                row["dataset"] = "sums" if i < 40 else "words"
-            runs[arm, seed] = write_run(root / f"{arm}{seed}", rows, fusion=fusion, change=seeded(seed), **BARE)
-    return runs
+def test_one_difference_everywhere_has_no_interval():
+    d = np.full((5, 20), 0.5)
+    found = of(np.zeros_like(d), d).estimate
+    assert (found.lo, found.p, found.verdict) == (None, None, Verdict.INCONCLUSIVE)
+    assert "zero-variance" in {c.code for c in found.cautions}
 
 
-def arms(trainings, order_b=range(5), seeds=range(5)):
-    return [trainings["a", s] for s in seeds], [trainings["b", s] for s in order_b]
+def test_equivalence_by_both_tests():
+    a = np.tile(np.arange(200) % 4, (6, 1)).astype(float)
+    d = drawn(6, 200, of_seeds=0.02, of_prompts=0.1, of_both=0.1, effect=0.03)
+    found = crossed(a, a + d, partition(range(200)), ACCEPTED_LENGTH, paired=True, margin=0.3)
+    e, parts = found.estimate, found.parts
+    sides = [
+        stats.t.sf((0.3 - side * e.estimate) / math.sqrt(v), df)
+        for side in (1, -1)
+        for v, df in ((parts.seeds, parts.df_seeds), (parts.total, parts.df))
+    ]
+    assert e.equivalence.p == pytest.approx(max(*sides, e.equivalence.p_unseen))
+    assert e.verdict is Verdict.EQUIVALENT
+    few = crossed(a[:4], (a + d)[:4], partition(range(200)), ACCEPTED_LENGTH, paired=True, margin=0.3)
+    assert few.estimate.verdict is Verdict.INCONCLUSIVE
 
 
-def test_runs_are_paired_by_seed_whatever_their_order(trainings):
-    straight, mixed = compare_seeds(*arms(trainings)), compare_seeds(*arms(trainings, [3, 0, 4, 1, 2]))
-    assert straight == mixed
-    assert straight.seeds_a == straight.seeds_b == ("0", "1", "2", "3", "4")
-    assert straight.overall.estimate.verdict is Verdict.B_BETTER
-    assert straight.overall.deltas == pytest.approx([e.estimate for e in straight.per_seed])
-    assert np.mean(straight.overall.deltas) == pytest.approx(straight.overall.estimate.estimate)
-    assert {c.estimate.family_size for c in straight.by_dataset.values()} == {2}
-    assert len(straight.to_frame()) == 1 + 2 + 5
+def false_verdicts(rng, datasets, sizes, of_seeds, of_prompts, studies=80):
+    clusters = partition(np.repeat(np.arange(len(sizes)), sizes))
+    wrong = 0
+    for _ in range(studies):
+        family = []
+        for _ in range(datasets):
+            d = rng.normal(0, of_seeds, (5, 1)) + rng.normal(0, of_prompts, len(sizes))[clusters.index]
+            d = d + rng.normal(0, 0.5, (5, clusters.index.size))
+            family.append(crossed(np.zeros_like(d), d, clusters, ACCEPTED_LENGTH, paired=True).estimate)
+        wrong += any(e.verdict is not Verdict.INCONCLUSIVE for e in adjust(family))
+    return wrong / studies
 
 
-def test_other_seeds_are_not_paired(trainings):
-    found = compare_seeds([trainings["a", s] for s in (0, 1, 2)], [trainings["b", s] for s in (2, 3, 4)])
-    assert (found.overall.paired, found.per_seed) == (False, ())
-    assert [c.code for c in found.cautions] == ["unpaired-seeds"]
-    assert found.overall.estimate.verdict is Verdict.INCONCLUSIVE
-
-
-def test_copies_of_a_seed_are_refused(trainings, tmp_path):
-    copy = write_run(tmp_path / "copy", prompts_of([1, 2]), change=seeded(0), **BARE)
-    with pytest.raises(DataError, match=r"runs of one arm with the same seeds \(0\)"):
-        compare_seeds([trainings["a", 0], copy], [trainings["b", 0], trainings["b", 1]])
-    with pytest.raises(UsageError, match="at least two runs per arm"):
-        compare_seeds([trainings["a", 0]], [trainings["b", 0]])
-    with pytest.raises(UsageError, match="at least two runs per arm"):
-        compare_seeds("a0", "b0")
-
-
-def test_prompts_that_one_run_lacks_count_nowhere(trainings, tmp_path):
-    rows = prompts_of([1] * 59, clusters=np.arange(59) % 30)
-    for i, row in enumerate(rows):
-        row["dataset"] = "sums" if i < 40 else "words"
-    short = write_run(tmp_path / "short", rows, fusion="gated", change=seeded(1), **BARE)
-    found = compare_seeds([trainings["a", 0], trainings["a", 1]], [trainings["b", 0], short])
-    assert (found.prompts, found.prompts_lost) == (59, 1)
-    assert [e.n_pairs for e in found.per_seed] == [59, 59]
-
-
-def test_through_the_command(trainings, tmp_path, monkeypatch, capsys):
-    from analysis.commands.compare import main
-
-    monkeypatch.chdir(tmp_path)
-    a, b = arms(trainings)
-    argv = [*map(str, a), "--vs", *map(str, b)]
-    assert run_command(main, argv) == Exit.OK
-    out = capsys.readouterr().out
-    assert out.startswith("DynaDFlash (B) is better than DFlash (A)")
-    folder = tmp_path / "reports" / "a0-x5-vs-b0-x5"
-    report = (folder / "report.md").read_text(encoding="utf-8")
-    assert "| 3 | a3 | b3 |" in report
-    assert "five" not in report and "no verdict about training" not in report
-    assert {p.name for p in (folder / "figures").iterdir()} == {"seeds.png", "seeds.svg", "seeds.csv"}
-    first = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    run_command(main, argv)
-    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == first
-    capsys.readouterr()
-    assert run_command(main, [*map(str, a[:2]), "--vs", *map(str, b[:2])]) == Exit.OK
-    assert "With under 5 seeds per arm there is no verdict about training" in capsys.readouterr().out
-    assert run_command(main, [*argv, "--margin", "0.1"]) == Exit.USAGE
-    assert run_command(main, [*argv, "--fail-if", "delta<0"]) == Exit.USAGE
+@pytest.mark.parametrize(
+    ("datasets", "sizes", "of_seeds", "of_prompts", "before"),
+    [
+        (6, [1] * 60, 0.02, 0.7, 0.247),  # p over seeds alone was adjusted
+        (1, [50, *[2] * 25], 0.02, 0.7, 0.295),  # one cluster holds half of the prompts
+    ],
+)
+def test_false_verdicts_are_far_below_what_they_were(datasets, sizes, of_seeds, of_prompts, before):
+    assert false_verdicts(np.random.default_rng(10), datasets, sizes, of_seeds, of_prompts) < before / 2

@@ -1,0 +1,161 @@
+"""The sentences and tables of a report on several trainings per arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analysis import wording
+from analysis.comparison.seed_study import SeedComparison
+from analysis.report.answers import facts
+from analysis.report.markdown import table
+from analysis.stats.inference import LEVEL
+from analysis.stats.seeds import FEWEST_SEEDS, Crossed
+from analysis.wording import counted, interval, number, p_value, signed
+
+
+def headline(s: SeedComparison) -> str:
+    """The conclusion over seeds and prompts, in one sentence."""
+    e = s.overall.estimate
+    arms = [(s.label_a, e.mean_a), (s.label_b, e.mean_b)]
+    runs = f"{len(s.runs_a)} and {len(s.runs_b)} trainings"
+    if s.overall.design == "one run":
+        arm, count = ("B", len(s.runs_b)) if len(s.runs_a) == 1 else ("A", len(s.runs_a))
+        runs = f"{count} trainings of {arm} against one run"
+    return wording.headline(e.verdict, e.estimand, arms, f"{facts(e)}, {runs}")
+
+
+def meaning(s: SeedComparison) -> str:
+    """What the interval covers, and what it does not."""
+    few = len(s.seeds) < FEWEST_SEEDS or 1 < min(len(s.runs_a), len(s.runs_b)) < FEWEST_SEEDS
+    told = f"With under {FEWEST_SEEDS} seeds per arm there is no verdict about training. " if few else ""
+    arms = "" if s.overall.design != "one run" else " of the arm that was trained several times"
+    return (
+        f"{told}The interval covers the choice of prompts and of training seeds{arms}, crossed: every training "
+        "answered every prompt. It does not cover another corpus, recipe or target, or prompts of another kind."
+    )
+
+
+def every_seed(s: SeedComparison) -> str:
+    """One training a row: with its partner and its difference, or, for independent arms, with its mean."""
+    c = s.overall
+    if c.design == "independent":
+        rows = [("A", *row) for row in zip(s.runs_a, s.seeds_a, map(number, c.means_a), strict=True)]
+        rows += [("B", *row) for row in zip(s.runs_b, s.seeds_b, map(number, c.means_b), strict=True)]
+        return table(["arm", "run", "seed", "mean"], rows, numeric=1)
+    runs_a, runs_b = (runs * len(s.seeds) if len(runs) == 1 else runs for runs in (s.runs_a, s.runs_b))
+    cells = [
+        (seed, a, b, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi))
+        for seed, a, b, e in zip(s.seeds, runs_a, runs_b, s.per_seed, strict=True)
+    ]
+    headers = ["seed", "run of A", "run of B", "A", "B", "difference", "95% interval over prompts"]
+    return table(headers, cells, numeric=4)
+
+
+def seeds_by_datasets(s: SeedComparison) -> str | None:
+    """Differences, a seed a row and a data set a column; None for independent arms and for one data set."""
+    if not s.overall.deltas or len(s.by_dataset) < 2:
+        return None
+    columns = [c.deltas for c in s.by_dataset.values()]
+    rows = [(seed, *(signed(column[i], 2) for column in columns)) for i, seed in enumerate(s.seeds)]
+    rows.append(("all", *(signed(c.estimate.estimate, 2) for c in s.by_dataset.values())))
+    return table(["seed", *s.by_dataset], rows, numeric=len(columns))
+
+
+def without_each(s: SeedComparison) -> str | None:
+    """The overall estimate without each seed."""
+    if not s.without:
+        return None
+    rows = [
+        (f"{left.arm}, seed {left.seed}" if left.arm else left.seed, signed(left.estimate.estimate),
+         interval(left.estimate.lo, left.estimate.hi), p_value(left.estimate.p))
+        for left in s.without
+    ]  # fmt: skip
+    return table(["without seed", "difference", "95% interval", "p"], rows, numeric=3)
+
+
+def parts(s: SeedComparison) -> str | None:
+    """What the variance consists of, part by part."""
+    p = s.overall.parts
+    if p is None or p.total <= 0:
+        return None
+    clusters = f"{s.overall.estimate.n_clusters:,} clusters, {p.effective:.1f} effective"
+    rows = [
+        ("training seeds", number(p.seeds**0.5), number(p.df_seeds, 1)),
+        (f"prompts ({clusters})", number(p.prompts**0.5), number(p.df_prompts, 1)),
+        ("seeds by prompts, in both of the above", number(p.residual**0.5), number(p.df_seeds * p.df_prompts, 1)),
+        ("seeds and prompts together", number(p.total**0.5), number(p.df, 1)),
+    ]  # fmt: skip
+    return table(["part", "standard error", "degrees of freedom"], rows, numeric=2)
+
+
+def interval_made_of(s: SeedComparison) -> str:
+    """Which of the two tests sets the interval, and what would narrow it."""
+    p = s.overall.parts
+    if p is None or p.total <= 0:
+        return ""
+    of_seeds, both = (f"±{number(half)}" for half in p.half_widths(LEVEL))
+    wider = "seeds alone" if p.half_widths(LEVEL)[0] > p.half_widths(LEVEL)[1] else "seeds and prompts"
+    more = "seeds" if p.seeds > p.prompts else "prompts"
+    return (
+        f"A t over seeds alone gives {of_seeds}, one over seeds and prompts {both}; the interval is the wider, that of "
+        f"{wider}. More {more} would narrow it most."
+    )
+
+
+def seeds_that_would_do(s: SeedComparison) -> str:
+    """How many seeds find a difference as large as the one observed."""
+    if s.needed is None:
+        return ""
+    n = s.needed
+    what = f"a true difference as large as the one observed ({number(n.effect)}) with probability {n.power:g}"
+    if n.seeds is None:
+        return f"On these prompts no number of seeds finds {what}; it takes more prompts (python -m analysis.power)."
+    return f"On these prompts {counted(n.seeds, 'seed')} per arm find {what}, if the spread is what it is here."
+
+
+def by_dataset(s: SeedComparison) -> str:
+    """Per data set, over seeds and prompts, then the mean in which data sets weigh the same."""
+    found = dict(s.by_dataset)
+    if s.balanced is not None:
+        found["all, weighing the same"] = s.balanced
+    return _family("data set", found)
+
+
+def by_seen(s: SeedComparison) -> str | None:
+    """By what training saw of the prompts, where that is not the same for all."""
+    return _family("prompts", s.by_seen) if len(s.by_seen) > 1 else None
+
+
+def _family(kind: str, found: Mapping[str, Crossed]) -> str:
+    headers = [
+        kind,
+        "A",
+        "B",
+        "difference",
+        "95% interval",
+        "p",
+        "p, Holm",
+        "prompts",
+        "clusters",
+        "effective",
+        "verdict",
+    ]
+    rows = [
+        (name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
+         p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}",
+         number(c.parts.effective if c.parts else None, 1), e.verdict)
+        for name, c in found.items()
+        for e in [c.estimate]
+    ]  # fmt: skip
+    return table(headers, rows, numeric=10)
+
+
+def cautions(s: SeedComparison) -> list[str]:
+    """Every warning once, with the data set or the prompts it is about."""
+    found = [x.text for x in (*s.cautions, *s.overall.estimate.cautions)]
+    named = [("data sets weighing the same", s.balanced)] if s.balanced else []
+    for name, c in [*named, *s.by_dataset.items(), *(s.by_seen.items() if len(s.by_seen) > 1 else ())]:
+        found += [f"{name}: {x.text}" for x in c.estimate.cautions if x not in s.overall.estimate.cautions]
+    if s.prompts_lost:
+        found.append(f"{counted(s.prompts_lost, 'prompt')} without a value in every run: excluded.")
+    return list(dict.fromkeys(found))
