@@ -8,7 +8,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 
 .DEFAULT_GOAL := help
-.PHONY: help report study seeds test test-slow lint notebook
+.PHONY: help report study seeds test test-slow lint docs notebook
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,10 @@ lint: $(VENV)/.test ## ruff, mypy, and the direction of imports
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
+docs: $(VENV)/.docs ## build the documentation site into site/
+	$(PY) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+
 notebook: $(VENV)/.notebook ## open the notebooks
 	$(PY) -m jupyter lab reports/notebooks
 
@@ -54,6 +58,10 @@ $(VENV)/.test: $(VENV)/.train
 	$(PIP) -e ".[train,notebook,dev]"
 	$(if $(CC_FOUND),$(PIP) -e ".[prompts]",@echo "no C compiler: the tests of the prompt generator will be skipped")
 	$(PIP) --no-deps dflash==0.1.0
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) -e ".[docs]"
 	@touch $@
 
 $(VENV)/.notebook: $(VENV)/.core

@@ -69,19 +69,34 @@ def dpace_weights(ce: torch.Tensor, supervised: torch.Tensor, alpha: float) -> t
     return reached.flip(-1).cumsum(-1).flip(-1)[supervised]
 
 
+def _fixed(settings: LossSettings, block_size: int, step: int, steps: int) -> tuple[float | None, Weights]:
+    gamma = settings.gamma or default_gamma(block_size)
+    return gamma, decaying(block_size, gamma)
+
+
+def _progressive(settings: LossSettings, block_size: int, step: int, steps: int) -> tuple[float | None, Weights]:
+    start = settings.gamma_start or PROGRESSIVE[0] * default_gamma(block_size)
+    end = settings.gamma_end or PROGRESSIVE[1] * default_gamma(block_size)
+    gamma = start + (end - start) * step / max(1, steps - 1)
+    return gamma, decaying(block_size, gamma)
+
+
+def _dpace(settings: LossSettings, block_size: int, step: int, steps: int) -> tuple[float | None, Weights]:
+    alpha = DPACE_ALPHA if settings.alpha is None else settings.alpha
+    return None, lambda ce, supervised: dpace_weights(ce, supervised, alpha)
+
+
+#: By the name that a configuration gives: (settings, block size, step, steps) to gamma and weights.
+WEIGHTINGS: dict[str, Callable[[LossSettings, int, int, int], tuple[float | None, Weights]]] = {
+    "fixed": _fixed,
+    "progressive": _progressive,
+    "dpace": _dpace,
+}
+
+
 def step_weights(settings: LossSettings, block_size: int, step: int, steps: int) -> tuple[float | None, Weights]:
     """gamma (None where there is none) and the weights of optimizer step ``step`` = 0..``steps`` - 1."""
-    if settings.weighting == "dpace":
-        alpha = DPACE_ALPHA if settings.alpha is None else settings.alpha
-        return None, lambda ce, supervised: dpace_weights(ce, supervised, alpha)
-    fixed = default_gamma(block_size)
-    if settings.weighting == "fixed":
-        gamma = settings.gamma or fixed
-    else:
-        start = settings.gamma_start or PROGRESSIVE[0] * fixed
-        end = settings.gamma_end or PROGRESSIVE[1] * fixed
-        gamma = start + (end - start) * step / max(1, steps - 1)
-    return gamma, decaying(block_size, gamma)
+    return WEIGHTINGS[settings.weighting](settings, block_size, step, steps)
 
 
 @dataclass(frozen=True)
