@@ -1,13 +1,19 @@
-"""How many prompts does an effect want? ``python -m analysis.power RUN_A RUN_B --effect 0.1``.
+"""How many prompts, and how many trainings, an effect takes: ``python -m analysis.power RUN_A RUN_B --effect 0.1``.
 
-Takes the spread of the paired differences, and how prompts cluster, from two runs at hand, and says for all prompts
-and per data set: what difference they could have shown (MDE), and how many prompts of the same kind, in clusters of
-the same size, show ``--effect`` with probability ``--power`` in a two-sided test at 5%. As in
-``python -m analysis.compare`` a run may be a log file.
+    RUN_A RUN_B --effect E                          prompts, for two runs
+    A1 A2 ... --vs B1 B2 ... --effect E             trainings and prompts, for two arms
+        --cost-training X --cost-prompt Y
+
+For two runs: from the spread of the paired differences, and how prompts cluster, for all prompts and per data set, the
+difference that they could have shown (MDE), and how many prompts of the same kind, in clusters of the same size, show
+``--effect`` with probability ``--power`` in a two-sided test at 5%. For two arms of several trainings: the cheapest
+number of trainings and prompts, where one training of one arm costs X and one prompt in one run costs Y; with ``--out``
+also as a figure. As in ``python -m analysis.compare`` a run may be a log file.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +22,8 @@ from rich.table import Table
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison, compare_runs
-from analysis.errors import Parser, UsageError, finite
+from analysis.comparison.seed_study import compare_seeds
+from analysis.errors import Parser, UsageError, finite, out_folder
 from analysis.importers.direct import open_references
 from analysis.report.terminal import terminal
 from analysis.stats.estimate import Estimate
@@ -45,7 +52,7 @@ def tabulate(comparison: Comparison, effect: float, power: float) -> Table:
     """A row for all prompts, then one per data set, each as a test of its own."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("")
-    for header in ("pairs", "clusters", "SD of differences", "design effect", "MDE", "prompts wanted", "clusters"):
+    for header in ("pairs", "clusters", "SD of differences", "design effect", "MDE", "prompts needed", "clusters"):
         table.add_column(header, justify="right", no_wrap=True)
     for name, e in (("overall", comparison.overall), *comparison.by_dataset.items()):
         spread = wanted = None
@@ -62,35 +69,61 @@ def tabulate(comparison: Comparison, effect: float, power: float) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     args = _parser().parse_args(argv)
-    if args.effect == 0:
-        raise UsageError("--effect 0 wants no prompts; to show that there is no difference, state a --margin instead")
-    if not 0.05 < args.power < 1:
-        raise UsageError(f"--power is a share between 0.05 and 1, not {args.power}")
+    _require_sense(args)
     with tempfile.TemporaryDirectory() as folder:
-        a, b = open_references([args.run_a, args.run_b], Path(folder))
-        comparison = compare_runs(a, b, protocol=args.protocol, metric=args.metric)
+        opened = open_references([*args.runs, *(args.vs or ())], Path(folder))
+        a, b = opened[: len(args.runs)], opened[len(args.runs) :]
+        asked = {"protocol": args.protocol, "metric": args.metric}
+        if args.vs:
+            from analysis.commands import plan  # takes matplotlib, which two runs need not wait for
+
+            plan.carry_out(compare_seeds(a, b, **asked), args)
+        else:
+            _tell(compare_runs(*a, **asked), args.effect, args.power)
+    return 0
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    """Raises UsageError for values and options that do not go together."""
+    if args.effect == 0:
+        raise UsageError("--effect must not be 0; to show that there is no difference, state a --margin instead")
+    if not 0.05 < args.power < 1:
+        raise UsageError(f"--power must be between 0.05 and 1, not {args.power}")
+    costs = [args.cost_training, args.cost_prompt]
+    if not args.vs:
+        if len(args.runs) != 2:
+            raise UsageError("power requires two runs, or several trainings of two arms: A1 A2 ... --vs B1 B2 ...")
+        if args.out is not None or costs != [None, None]:
+            raise UsageError("--cost-training, --cost-prompt and --out plan trainings: they require --vs")
+    elif None in costs or min(costs) < 0 or not sum(costs):
+        raise UsageError("--vs requires --cost-training and --cost-prompt, neither below 0 and not both 0")
+
+
+def _tell(comparison: Comparison, effect: float, power: float) -> None:
     console = terminal()
-    console.print(tabulate(comparison, args.effect, args.power))
+    console.print(tabulate(comparison, effect, power))
     metric = comparison.estimand
     lines = [
-        f"Protocol: {comparison.protocol}. Metric: {metric.name}. Wanted: prompts of the same kind, in clusters of the "
-        f"same size, to find a difference of {args.effect:g} {metric.unit} with probability {args.power:g} at p < 0.05."
+        f"Protocol: {comparison.protocol}. Metric: {metric.name}. Prompts of the same kind, in clusters of the same "
+        f"size, that find a difference of {effect:g} {metric.unit} with probability {power:g} at p < 0.05."
     ]
     for name, e in (("overall", comparison.overall), *comparison.by_dataset.items()):
         lines += [f"caution: {wording.one_line(name)}: {c.text}" for c in e.cautions if c.code in _OF_THE_SPREAD]
     for line in lines:
         console.print(line, soft_wrap=True)
-    return 0
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m analysis.power", description="Prompts that a given effect wants.")
-    parser.add_argument("run_a", metavar="RUN_A", help="run folder, address, name under runs/, or log file")
-    parser.add_argument("run_b", metavar="RUN_B")
+    parser = Parser(prog="python -m analysis.power", description="Prompts and trainings that an effect takes.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
+    parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
     parser.add_argument("--effect", type=finite, required=True, metavar="TOKENS", help="true difference to be found")
     parser.add_argument(
         "--power", type=finite, default=POWER, metavar="SHARE", help=f"probability to find it ({POWER})"
     )
-    parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that both runs have")
+    parser.add_argument("--cost-training", type=finite, metavar="X", help="of one training of one arm, in any unit")
+    parser.add_argument("--cost-prompt", type=finite, metavar="Y", help="of one prompt in one run, in the same unit")
+    parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure there")
+    parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that all runs have")
     parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es])
     return parser

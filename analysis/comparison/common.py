@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.errors import DataError
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.schema import PAIR_KEY
 
@@ -15,16 +14,11 @@ _OF_THE_PROMPT = ("dataset", "cluster_id", "seen")
 
 def common_prompts(pairs: Sequence[Pairs]) -> list[pd.DataFrame]:
     """A frame per run, the first run of all ``pairs`` then the second of each: PAIR_KEY, dataset, cluster_id, seen,
-    tokens, steps, over the prompts of all pairs in key order.
-
-    Raises DataError where the runs have no prompt in common.
-    """
+    tokens, steps, over the prompts of all pairs in key order."""
     key = list(PAIR_KEY)
     keys = pairs[0].frame[key]
     for other in pairs[1:]:
         keys = keys.merge(other.frame[key], on=key)
-    if keys.empty:
-        raise DataError("no prompt has a value in every run; evaluate all of them on one prompt set")
     columns = [*key, *_OF_THE_PROMPT]
     first = pairs[0].frame[[*columns, "tokens_a", "steps_a"]]
     others = [p.frame[[*columns, "tokens_b", "steps_b"]] for p in pairs]

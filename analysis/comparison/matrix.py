@@ -1,4 +1,4 @@
-"""More than two arms: every one against the first, as one family."""
+"""More than two arms: every one against the first, and all of them against each other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.comparison.common import common_prompts
 from analysis.comparison.pairwise import Comparison, compare_runs
 from analysis.comparison.question import listed
 from analysis.display import Shown
@@ -16,16 +17,19 @@ from analysis.errors import UsageError
 from analysis.runlog.reading import Run
 from analysis.stats.estimate import Estimate
 from analysis.stats.families import adjust
+from analysis.stats.ranking import Ranking, rank
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Shown):
     """Arms against the first. ``comparisons``: each in full, as if alone. ``overall``: their headlines, p adjusted by
-    Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these."""
+    Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these. ``ranking``: all arms
+    against each other, over the prompts that every arm has; None if there are none."""
 
     comparisons: tuple[Comparison, ...]
     overall: tuple[Estimate, ...]
     by_dataset: tuple[Mapping[str, Estimate], ...]
+    ranking: Ranking | None
 
     @property
     def datasets(self) -> list[str]:
@@ -49,11 +53,21 @@ def compare_many(runs: Sequence[Run | Path | str], **options: Any) -> Matrix:
     :func:`analysis.comparison.pairwise.compare_runs`."""
     runs = listed(runs)
     if len(runs) < 2:
-        raise UsageError("a matrix wants at least two runs")
+        raise UsageError("comparing several arms requires at least two runs")
     comparisons = tuple(compare_runs(runs[0], run, **options) for run in runs[1:])
     cells = adjust([e for c in comparisons for e in c.by_dataset.values()])
     by_dataset, taken = [], 0
     for c in comparisons:
         by_dataset.append(dict(zip(c.by_dataset, cells[taken:], strict=False)))
         taken += len(c.by_dataset)
-    return Matrix(comparisons, adjust([c.overall for c in comparisons]), tuple(by_dataset))
+    return Matrix(comparisons, adjust([c.overall for c in comparisons]), tuple(by_dataset), _ranking(comparisons))
+
+
+def _ranking(comparisons: Sequence[Comparison]) -> Ranking | None:
+    frames = common_prompts([c.pairs for c in comparisons])
+    if frames[0].empty:
+        return None
+    arms = [comparisons[0].a, *(c.b for c in comparisons)]
+    labels = [arm.manifest.label or arm.name for arm in arms]
+    names = labels if len(set(labels)) == len(labels) else [arm.name for arm in arms]
+    return rank(names, frames, comparisons[0].estimand)

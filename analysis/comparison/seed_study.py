@@ -138,6 +138,8 @@ def compare_seeds(
     evaluated = [load(run, protocol) for run in (*a, *b)]
     pairs = [pair(evaluated[0], other, min_coverage=min_coverage, strict=strict) for other in evaluated[1:]]
     frames = common_prompts(pairs)
+    if frames[0].empty:
+        raise DataError("no prompt has a value in every run; evaluate all of them on one prompt set")
     prompts, most = len(frames[0]), max(len(e.prompts) for e in evaluated)
     if prompts < min_coverage * most:
         raise DataError(

@@ -65,8 +65,8 @@ def matrix_json(matrix: Matrix, *, title: str | None = None, question: str | Non
         for c, overall, each in zip(matrix.comparisons, matrix.overall, matrix.by_dataset, strict=True)
     ]
     first = matrix.comparisons[0].a
-    result = {"kind": "matrix", "first": {"name": first.name, "label": first.label}, "arms": arms}
-    return _dump(result, title, question)
+    result: dict[str, Any] = {"kind": "matrix", "first": {"name": first.name, "label": first.label}, "arms": arms}
+    return _dump(result | {"ranking": matrix.ranking}, title, question)
 
 
 def seeds_json(study: SeedComparison, *, title: str | None = None, question: str | None = None) -> str:

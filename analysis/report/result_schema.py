@@ -31,6 +31,7 @@ from analysis.measures.throughput import Throughput
 from analysis.report.result import RESULT_VERSION
 from analysis.stats.datasets import Heterogeneity, Interaction
 from analysis.stats.estimate import Estimate
+from analysis.stats.ranking import Ranking
 from analysis.wording import Caution, Estimand
 
 _Schema = dict[str, Any]
@@ -136,6 +137,7 @@ def json_schema() -> _Schema:
         "matrix": {
             "first": build.object(_ARM),
             "arms": {"type": "array", "items": build.object(_MATRIX_ARM)},
+            "ranking": Ranking | None,
         },
         "seeds": {
             field.name: get_type_hints(SeedComparison)[field.name] for field in dataclasses.fields(SeedComparison)

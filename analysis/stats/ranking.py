@@ -29,7 +29,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True)
 class RankedPair:
-    """The estimate of ``second`` - ``first``, positions in :attr:`Ranking.arms`, adjusted within all pairs."""
+    """The estimate of ``first`` - ``second``, positions in :attr:`Ranking.arms`, adjusted within all pairs."""
 
     first: int
     second: int
@@ -69,7 +69,7 @@ def rank(arms: Sequence[str], frames: Sequence[pd.DataFrame], estimand: Estimand
     order = sorted(range(len(arms)), key=lambda i: (-means[i], arms[i]))
     frames, sums = [frames[i] for i in order], sums[order]
     drawn = list(combinations(range(len(arms)), 2))
-    adjusted = adjust([of_pairs(_joined(frames[i], frames[j]), estimand) for i, j in drawn])
+    adjusted = adjust([of_pairs(_joined(frames[j], frames[i]), estimand) for i, j in drawn])
     pairs = tuple(RankedPair(i, j, e) for (i, j), e in zip(drawn, adjusted, strict=True))
     ranks, draws = _ranks(sums) if clusters.count > 1 else ((), 0)
     return Ranking(

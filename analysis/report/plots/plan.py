@@ -23,7 +23,7 @@ def _plan(plan: Plan, pilot: tuple[int, int], unit: str) -> Plot:
         [(d.seeds, d.prompts, d.clusters, d.trainings_cost, d.prompts_cost, d.cost, d.power) for d in plan.designs],
         columns=["seeds", "prompts", "clusters", "trainings_cost", "prompts_cost", "cost", "power"],
     )
-    shown = data[data["cost"] <= 3 * data["cost"].min()] if len(data) else data
+    shown = data[data["cost"] <= 2 * data["cost"].min()] if len(data) else data
     figure = Figure(figsize=(WIDTH, 4.6))
     above, below = figure.subplots(2, 1, sharex=True)
     above.plot(shown["seeds"], shown["prompts"], color=INK, linewidth=1.6)

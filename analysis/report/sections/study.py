@@ -7,7 +7,8 @@ from analysis.comparison.pairwise import Comparison
 from analysis.report.markdown import table
 from analysis.report.sections.overview import own_means
 from analysis.stats.estimate import Estimate
-from analysis.wording import interval, p_value, signed
+from analysis.stats.ranking import Ranking
+from analysis.wording import Verdict, interval, number, p_value, percent, signed
 
 
 def matrix_headline(m: Matrix) -> str:
@@ -49,6 +50,28 @@ def matrix_datasets(m: Matrix) -> str:
             )
         rows.append((name, *cells))
     return table(["data set", *(c.b.label for c in m.comparisons)], rows)
+
+
+def ranking_table(r: Ranking) -> str:
+    """One arm a row, the largest mean first: letters, and how often it takes each place."""
+    places = [f"place {place}" for place in range(1, len(r.arms) + 1)] if r.draws else []
+    rows = [
+        (name, number(mean), letters, *(percent(share) for share in shares))
+        for name, mean, letters, shares in zip(r.arms, r.means, r.letters, r.ranks or [()] * len(r.arms), strict=True)
+    ]
+    return table(["arm", "mean", "letters", *places], rows, numeric=2 + len(places))
+
+
+def ranking_pairs(r: Ranking) -> str:
+    """One pair of arms a row."""
+    rows = []
+    for pair in r.pairs:
+        e, names = pair.estimate, (r.arms[pair.first], r.arms[pair.second])
+        better = {Verdict.B_BETTER: names[0], Verdict.A_BETTER: names[1]}.get(e.verdict)
+        verdict = f"{better} better" if better else str(e.verdict)
+        cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), verdict
+        rows.append((f"{names[0]} - {names[1]}", *cells))
+    return table(["pair", "difference", "95% interval", "p", "p, Holm", "verdict"], rows, numeric=5)
 
 
 def matrix_cautions(m: Matrix) -> list[tuple[str, str]]:

@@ -44,6 +44,21 @@ def test_one_family_over_arms_and_one_over_arms_and_data_sets(matrix):
     assert {e.family_size for c in matrix.comparisons for e in c.by_dataset.values()} == {2}
 
 
+def test_all_arms_against_each_other(matrix):
+    ranking = matrix.ranking
+    assert set(ranking.arms) == {"DFlash", "DynaDFlash", "Same|again"}
+    assert ranking.arms[0] == "DynaDFlash" and ranking.letters[0] == "a"
+    assert len(ranking.pairs) == 3
+    assert {p.estimate.family_size for p in ranking.pairs} == {3}
+    # over the same prompts a pair with the first arm is the comparison with it, but for its family
+    alone = {c.b.label: c.overall for c in matrix.comparisons}
+    for p in ranking.pairs:
+        names = ranking.arms[p.first], ranking.arms[p.second]
+        if names[1] == "DFlash":
+            assert p.estimate.estimate == pytest.approx(alone[names[0]].estimate)
+            assert p.estimate.p == pytest.approx(alone[names[0]].p)
+
+
 def test_a_frame_and_markdown(matrix):
     frame = matrix.to_frame()
     assert len(frame) == 2 * 3
@@ -52,6 +67,7 @@ def test_a_frame_and_markdown(matrix):
     assert "Against DFlash, mean accepted length: better: DynaDFlash" in text
     assert "| DFlash (first) |" in text
     assert "Same\\|again" in text
+    assert "| arm | mean | letters | place 1 | place 2 | place 3 |" in text
     with pytest.raises(UsageError, match="at least two runs"):
         compare_many(["one"])
     with pytest.raises(UsageError, match="at least two runs"):
@@ -72,6 +88,7 @@ def test_through_the_command(runs, tmp_path, monkeypatch, capsys):
     report = (folder / "report.md").read_text(encoding="utf-8")
     assert "(first-vs-better/report.md)" in report
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert [p["first"] for p in result["ranking"]["pairs"]] == [0, 0, 1]
     assert (result["kind"], [arm["name"] for arm in result["arms"]]) == ("matrix", ["better", "same"])
     assert run_command(main, [*map(str, runs), "--fail-if", "delta<0"]) == Exit.USAGE
     assert run_command(main, [str(runs[0])]) == Exit.USAGE
