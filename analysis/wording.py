@@ -186,6 +186,11 @@ _CAUTIONS = {
     "trainings of the other arm, not of this one.",
     "unknown-in-arm": "Not recorded in every run of arm {side}, so not known to be equal: {what}.",
     "unpaired-seeds": "The arms have different seeds, so their runs are not paired but treated as independent.",
+    "one-session": "Each arm was timed in one session. An interval over prompts does not cover what differs between "
+    "sessions (reruns of one model differ by several percent), so there is no verdict on speed. Timing by turns in one "
+    "session (python -m drafters.evaluate RUN_A RUN_B --protocol generate --baseline) gives one, and so do repeated "
+    "sessions of both arms (--sessions-a, --sessions-b).",
+    "few-sessions": "{n} timing sessions per arm are too few for a verdict on speed; it takes {least}.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
     "training run: each arm was trained once, and another seed could move the difference.",
 }

@@ -18,18 +18,26 @@ from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import UsageError
 from analysis.importers.direct import open_references
 from analysis.measures.aggregate import compare_totals, has_totals_alone
-from analysis.measures.baseline import has_times_alone, speed_alone
+from analysis.measures.baseline import has_times_alone
+from analysis.measures.times_alone import compare_times
 from analysis.report.answers import headline
-from analysis.report.markdown import escape
 from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import seeds as seed_sections
+from analysis.report.sections import times as times_sections
 from analysis.report.sections import totals as totals_sections
 from analysis.report.sections.study import matrix_headline, pair_folder
 from analysis.report.terminal import summarise, terminal
-from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
+from analysis.report.writing import (
+    matrix_folder,
+    seeds_folder,
+    write_matrix,
+    write_report,
+    write_seeds,
+    write_times,
+    write_totals,
+)
 from analysis.runlog.addresses import default_reports
 from analysis.runlog.reading import Run
-from analysis.runlog.writing import write_atomic
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class _Opened:
     baseline: list[Run]
     controls: list[Run]
     earlier: list[Run]
+    sessions_a: list[Run]
+    sessions_b: list[Run]
 
 
 def carry_out(args: argparse.Namespace) -> int:
@@ -62,6 +72,7 @@ def carry_out(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace, folder: Path) -> _Opened:
     """All runs, log files among them imported into ``folder``."""
     named = [args.runs, args.vs or (), [args.baseline] if args.baseline else (), args.control, args.earlier]
+    named += [args.sessions_a, args.sessions_b]
     references = [reference for group in named for reference in group]
     runs = iter(open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete))
     return _Opened(*([next(runs) for _ in group] for group in named))
@@ -69,8 +80,9 @@ def _open(args: argparse.Namespace, folder: Path) -> _Opened:
 
 def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], rules: Sequence[Rule]) -> int:
     a, b = opened.runs
-    if any(map(has_totals_alone, (a, b))) or all(map(has_times_alone, (a, b))):
+    if any(map(has_totals_alone, (a, b))) or _speed_only(a, b):
         return _without_steps(a, b, args)
+    options |= {"sessions_a": opened.sessions_a, "sessions_b": opened.sessions_b}
     comparison = compare_runs(a, b, baseline=next(iter(opened.baseline), None), **options)
     judgements = [judge(rule, comparison) for rule in rules]
     report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
@@ -78,6 +90,11 @@ def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], ru
     lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
     _show(report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
+
+
+def _speed_only(a: Run, b: Run) -> bool:
+    """Whether a run has times but no verification steps, and both have times."""
+    return any(map(has_times_alone, (a, b))) and all(run.has("timings") for run in (a, b))
 
 
 def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) -> int:
@@ -103,19 +120,14 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
     """Totals, or times alone, beside each other, with what they cannot say; a rule on them cannot be judged."""
     if args.fail_if or args.baseline:
         raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
+    folder = args.out or default_reports() / f"{a.name}-vs-{b.name}"
     if any(map(has_totals_alone, (a, b))):
         totals = compare_totals(a, b, strict=args.strict)
-        lines, text = totals_sections.lines(totals), totals_sections.report(totals)
-        lines += [f"caution: {note}" for note in totals.notes]
+        lines, notes, report = totals_sections.lines(totals), totals.notes, write_totals(totals, folder)
     else:
-        lines = baseline_sections.speed_lines(speed_alone(a, b), a.label, b.label)
-        text = f"# {escape(b.label)} against {escape(a.label)}, speed only\n\n" + "\n\n".join(map(escape, lines)) + "\n"
-    report = (args.out or default_reports() / f"{a.name}-vs-{b.name}") / "report.md"
-    try:
-        write_atomic(report, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {report}: {error.strerror}; choose another folder") from error
-    _show(report, lines)
+        times = compare_times(a, b, min_coverage=args.min_coverage, strict=args.strict)
+        lines, notes, report = times_sections.lines(times), times.notes, write_times(times, folder)
+    _show(report, [*lines, *(f"caution: {wording.one_line(note)}" for note in notes)])
     return 0
 
 

@@ -33,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _require_sense(args: argparse.Namespace) -> None:
     """Raises UsageError for options that do not go together."""
     if len(args.runs) < 2 and not args.vs:
-        raise UsageError("one run is nothing to compare with; name two, or more")
+        raise UsageError("compare needs at least two runs")
+    sessions = bool(args.sessions_a), bool(args.sessions_b)
+    if any(sessions) and not all(sessions):
+        raise UsageError("--sessions-a and --sessions-b go together: the spread of both arms over sessions is needed")
+    if (args.vs or len(args.runs) > 2) and any(sessions):
+        raise UsageError("--sessions-a and --sessions-b are for two runs; compare them in pairs")
     if not args.vs and len(args.runs) > 2 and (args.fail_if or args.baseline):
         raise UsageError("--fail-if and --baseline judge two runs; compare them in pairs")
     if args.vs and (refused := [name for name in _NOT_OF_SEEDS if getattr(args, name)]):
@@ -55,6 +60,14 @@ def _parser() -> Parser:
     parser.add_argument("--dataset", action="append", metavar="NAME", help="only this data set; may be given again")
     parser.add_argument("--control", nargs="+", default=(), metavar="RUN", help="frozen, shuffled or static gates")
     parser.add_argument("--earlier", nargs="+", default=(), metavar="RUN", help="runs whose explored prompts count too")
+    for side in "ab":
+        parser.add_argument(
+            f"--sessions-{side}",
+            nargs="+",
+            default=(),
+            metavar="RUN",
+            help=f"runs that timed arm {side.upper()} again, in other sessions",
+        )
     parser.add_argument(
         "--fail-if", action="append", default=[], metavar="RULE", help="such as 'delta<-0.05': exit 1 if it holds"
     )

@@ -118,6 +118,8 @@ def compare_runs(
     controls: Sequence[Run | Path | str] | Run | Path | str = (),
     earlier: Sequence[Run | Path | str] | Run | Path | str = (),
     baseline: Run | Path | str | None = None,
+    sessions_a: Sequence[Run | Path | str] | Run | Path | str = (),
+    sessions_b: Sequence[Run | Path | str] | Run | Path | str = (),
     min_coverage: float = 0.95,
     strict: bool = False,
     allow_incomplete: bool = False,
@@ -131,7 +133,8 @@ def compare_runs(
     ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
     (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of
     the three may be one alone.
-    ``baseline``: a run of plain decoding, for the speed-ups of both arms over it.
+    ``baseline``: a run of plain decoding, for the speed-ups of both arms over it. ``sessions_a``, ``sessions_b``: runs
+    that timed an arm again, for a verdict on speed over sessions (:mod:`analysis.measures.sessions`).
 
     Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is
     not positive, or a ``min_coverage`` that is no share. Raises DataError for runs that cannot be read or compared:
@@ -173,6 +176,7 @@ def compare_runs(
     rows = compare_arms(a, b, protocol)
     published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
     histories = load_history(a), load_history(b)
+    again_a, again_b = ([open_run(run, allow_incomplete) for run in listed(s)] for s in (sessions_a, sessions_b))
     plain = open_run(baseline, allow_incomplete) if baseline is not None else None
     other, not_shown = _other_protocol(a, b, protocol, datasets)
     gates_a, gates_b, unusable = _gates(first, second, strict)
@@ -196,7 +200,7 @@ def compare_runs(
         interactions=interactions(pairs.frame, estimand),
         datasets=tuple(dataset_facts(name, pairs, a.manifest, b.manifest, protocol) for name in names),
         position_difference=position_difference,
-        speed=speed(*answers),
+        speed=speed(*answers, (again_a, again_b)),
         outputs=text,
         throughput=throughput(a, b),
         published=published,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.errors import Exit, UsageError
+from analysis.measures.sessions import Design
 from analysis.wording import number, one_line
 
 _RULE = re.compile(
@@ -104,5 +105,8 @@ def _of_pair(comparison: Comparison) -> _Known:
     known: _Known = [(e.estimand.key, e.subset, e.lo, e.hi) for e in comparison.estimates]
     known += [("delta", e.subset, e.lo, e.hi) for e in (comparison.overall, *comparison.by_dataset.values())]
     if comparison.speed is not None:
-        known += [("speedup", subset, r.lo, r.hi) for subset, r in comparison.speed.pooled("B", "A").items()]
+        known += [
+            ("speedup", subset, *((None, None) if r.design is Design.ONE_EACH else (r.lo, r.hi)))
+            for subset, r in comparison.speed.pooled("B", "A").items()
+        ]
     return known

@@ -10,13 +10,24 @@ and clustered as prompts are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from analysis.errors import DataError
+from analysis.measures.sessions import (
+    Design,
+    Modes,
+    arms_by_turns,
+    cautions_of,
+    over_sessions,
+    plain_by_turns,
+    same_plain,
+)
 from analysis.runlog.counting import counting_of
 from analysis.runlog.load import Evaluated
 from analysis.runlog.pairing import Pairs
@@ -35,7 +46,8 @@ class TimesFaster:
     """A ratio of times per token: above 1, ``what`` is faster than ``against``.
 
     Interval at 95% and two-sided p against 1, both from a t on the log scale, p adjusted by Holm over data sets;
-    ``verdict`` is drawn for one arm against the other, None against plain decoding.
+    ``verdict`` is drawn for one arm against the other, None against plain decoding. ``design``: how the two were timed;
+    of one session each there is neither p nor verdict, and the interval is over prompts alone.
     """
 
     what: str
@@ -49,6 +61,7 @@ class TimesFaster:
     n_pairs: int
     n_clusters: int
     verdict: Verdict | None
+    design: Design
     cautions: tuple[Caution, ...]
 
 
@@ -98,8 +111,11 @@ class Speed:
         return {r.subset: r for r in self.ratios if (r.what, r.against, r.estimand) == (what, against, SPEEDUP_POOLED)}
 
 
-def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
-    """What the timings of two runs say over their paired prompts; None if neither run has any."""
+def speed(
+    a: Evaluated, b: Evaluated, pairs: Pairs, sessions: tuple[Sequence[Run], Sequence[Run]] = ((), ())
+) -> Speed | None:
+    """What the timings of two runs say over their paired prompts; None if neither run has any. ``sessions``: runs that
+    timed arm A, and arm B, again. Raises DataError for one that has no timing of the pairs."""
     timings = {side: timings_of(arm.run, arm.protocol, pairs) for side, arm in (("A", a), ("B", b))}
     if all(frame.empty for frame in timings.values()):
         return None
@@ -113,11 +129,18 @@ def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
         for side, frame in usable.items()
         for mode in ("plain", "draft")
     }
-    everything = [_ratios(modes, pairs, estimand, None) for estimand in (SPEEDUP_POOLED, SPEEDUP_MEAN)]
-    by_dataset = [_ratios(modes, pairs, SPEEDUP_POOLED, name) for name in sorted(pairs.frame["dataset"].unique())]
-    ratios = [_times(kind, e) for found in everything for kind, e in found.items()]
+    again = tuple(
+        [_draft_timings(run, arm.protocol, pairs) for run in runs] for arm, runs in zip((a, b), sessions, strict=True)
+    )
+    everything = [_ratios(modes, again, pairs, estimand, None) for estimand in (SPEEDUP_POOLED, SPEEDUP_MEAN)]
+    names = sorted(pairs.frame["dataset"].unique())
+    by_dataset = [_ratios(modes, again, pairs, SPEEDUP_POOLED, name) for name in names]
+    fewest = 1 + min(map(len, again))
+    ratios = [_times(kind, *e, fewest) for found in everything for kind, e in found.items()]
     for kind in _KINDS:
-        ratios += [_times(kind, e) for e in adjust([found[kind] for found in by_dataset if kind in found])]
+        of_kind = [found[kind] for found in by_dataset if kind in found]
+        adjusted = adjust([e for e, _ in of_kind])
+        ratios += [_times(kind, e, design, fewest) for e, (_, design) in zip(adjusted, of_kind, strict=True)]
     costs = {side: cost for side in "AB" if (cost := _cost(modes, side, pairs)) is not None}
     return Speed(
         ratios=tuple(ratios),
@@ -130,8 +153,8 @@ def speed(a: Evaluated, b: Evaluated, pairs: Pairs) -> Speed | None:
 
 def timings_of(run: Run, protocol: str, pairs: Pairs) -> pd.DataFrame:
     """Sums over repeats: one row per (row of the pairs' frame, mode) with decode_s, tokens after the first, parts,
-    repeats."""
-    columns = ["prompt", "mode", "decode_s", "tokens", *_PARTS, "repeats"]
+    repeats, and the first order."""
+    columns = ["prompt", "mode", "decode_s", "tokens", *_PARTS, "repeats", "order"]
     if not run.has("timings"):
         return pd.DataFrame(columns=columns)
     table = run.read("timings")
@@ -139,45 +162,68 @@ def timings_of(run: Run, protocol: str, pairs: Pairs) -> pd.DataFrame:
     numbered = pairs.frame[list(PAIR_KEY)].assign(prompt=np.arange(len(pairs.frame)))
     untimed = counting_of(run.manifest, protocol).untimed
     rows = rows.merge(numbered, on=list(PAIR_KEY)).assign(tokens=lambda r: r["output_tokens"] - untimed, repeats=1)
-    sums = rows.groupby(["prompt", "mode"])[["decode_s", "tokens", *_PARTS, "repeats"]].sum(min_count=1)
-    return sums.reset_index()[columns]
+    groups = rows.groupby(["prompt", "mode"])
+    sums = groups[["decode_s", "tokens", *_PARTS, "repeats"]].sum(min_count=1)
+    return sums.assign(order=groups["order"].min()).reset_index()[columns]
 
 
-_Modes = Mapping[tuple[str, str], pd.DataFrame]
+def _draft_timings(run: Run, protocol: str, pairs: Pairs) -> pd.DataFrame:
+    """Timings of drafting of a further session, by prompt."""
+    rows = timings_of(run, protocol, pairs)
+    rows = rows[(rows["mode"] == "draft") & (rows["tokens"] > 0) & (rows["decode_s"] > 0)]
+    if rows.empty:
+        raise DataError(f"{run.address}: no timing of the paired prompts under protocol '{protocol}', so no session")
+    return rows.set_index("prompt")
 
 
 _OF_SPEEDUPS = ("B's speed-up", "A's")
+_OF_ARMS = ("B", "A")
 #: What is compared: (faster, than), the log times that add to the slower side, and those that add to the faster.
 _KINDS = {
     ("A", "plain"): ([("A", "plain")], [("A", "draft")]),
     ("B", "plain"): ([("B", "plain")], [("B", "draft")]),
-    ("B", "A"): ([("A", "draft")], [("B", "draft")]),
+    _OF_ARMS: ([("A", "draft")], [("B", "draft")]),
     _OF_SPEEDUPS: ([("B", "plain"), ("A", "draft")], [("B", "draft"), ("A", "plain")]),
 }
 _Kind = tuple[str, str]
 
 
-def _ratios(modes: _Modes, pairs: Pairs, estimand: Estimand, subset: str | None) -> dict[_Kind, Estimate]:
+def _ratios(
+    modes: Modes, sessions: tuple[Sequence[pd.DataFrame], ...], pairs: Pairs, estimand: Estimand, subset: str | None
+) -> dict[_Kind, tuple[Estimate, Design]]:
     """On the log scale, over one data set or all: each arm over plain, B over A, and B's speed-up over A's, which is
     B over A again, and left out, where both runs hold the same timings of plain decoding."""
     inside = np.flatnonzero(pairs.frame["dataset"] == subset) if subset else np.arange(len(pairs.frame))
-    found = {}
+    found: dict[_Kind, tuple[Estimate, Design]] = {}
     for kind, (top, bottom) in _KINDS.items():
+        repeated = kind == _OF_ARMS and any(sessions)
+        frames = [modes[key] for key in (*top, *bottom)]
+        frames += [frame for more in sessions for frame in more] if repeated else []
         common = inside
-        for key in (*top, *bottom):
-            common = np.intersect1d(common, modes[key].index)
-        if common.size == 0 or (kind == _OF_SPEEDUPS and _same_plain(modes, common)):
+        for frame in frames:
+            common = np.intersect1d(common, frame.index)
+        if common.size == 0 or (kind == _OF_SPEEDUPS and same_plain(modes, common)):
+            continue
+        clusters = pairs.frame["cluster"].iloc[common]
+        if repeated:
+            a, b = (
+                [_log_time(frame.loc[common], estimand) for frame in (modes[side, "draft"], *more)]
+                for side, more in zip("AB", sessions, strict=True)
+            )
+            found[kind] = over_sessions(a, b, clusters, estimand, subset), Design.REPEATED
             continue
         logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
         slow, fast = (np.sum(values, axis=0) for values in logs)
-        clusters = pairs.frame["cluster"].iloc[common]
-        found[kind] = of_values(fast, slow, fast == slow, clusters, estimand, subset)
+        found[kind] = of_values(fast, slow, fast == slow, clusters, estimand, subset), _design(kind, modes, common)
     return found
 
 
-def _same_plain(modes: _Modes, prompts: np.ndarray) -> bool:
-    plain = [modes[side, "plain"].loc[prompts, ["decode_s", "tokens"]] for side in "AB"]
-    return plain[0].equals(plain[1])
+def _design(kind: _Kind, modes: Modes, prompts: NDArray[np.int64]) -> Design:
+    if kind == _OF_ARMS:
+        by_turns = arms_by_turns(modes, prompts)
+    else:
+        by_turns = all(plain_by_turns(modes, side, prompts) for side in ("AB" if kind == _OF_SPEEDUPS else kind[0]))
+    return Design.BY_TURNS if by_turns else Design.ONE_EACH
 
 
 def _log_time(rows: pd.DataFrame, estimand: Estimand) -> np.ndarray:
@@ -187,28 +233,29 @@ def _log_time(rows: pd.DataFrame, estimand: Estimand) -> np.ndarray:
     return np.log(rows["decode_s"].to_numpy(dtype=float) / rows["tokens"].to_numpy(dtype=float))
 
 
-def _times(kind: _Kind, e: Estimate) -> TimesFaster:
+def _times(kind: _Kind, e: Estimate, design: Design, sessions: int) -> TimesFaster:
     what, against = kind
     estimate, lo, hi = (None if x is None else math.exp(x) for x in (e.estimate, e.lo, e.hi))
-    verdict = e.verdict if against in ("A", "A's") else None
     assert estimate is not None
+    conclusive = design is not Design.ONE_EACH
     return TimesFaster(
-        what,
-        against,
-        e.estimand,
-        e.subset,
-        estimate,
-        lo,
-        hi,
-        e.p_adjusted,
-        e.n_pairs,
-        e.n_clusters,
-        verdict,
-        e.cautions,
+        what=what,
+        against=against,
+        estimand=e.estimand,
+        subset=e.subset,
+        estimate=estimate,
+        lo=lo,
+        hi=hi,
+        p=e.p_adjusted if conclusive else None,
+        n_pairs=e.n_pairs,
+        n_clusters=e.n_clusters,
+        verdict=e.verdict if conclusive and against in ("A", "A's") else None,
+        design=design,
+        cautions=cautions_of(e, design, sessions),
     )
 
 
-def _cost(modes: _Modes, side: str, pairs: Pairs) -> StepCost | None:
+def _cost(modes: Modes, side: str, pairs: Pairs) -> StepCost | None:
     """None without both modes, or without the parts of the drafting time."""
     plain, draft = modes[side, "plain"], modes[side, "draft"].dropna(subset=list(_PARTS))
     common = np.intersect1d(plain.index, draft.index)

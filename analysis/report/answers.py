@@ -8,6 +8,7 @@ from analysis import wording
 from analysis.comparison.pairwise import Comparison
 from analysis.measures.controls import Control
 from analysis.measures.exploration import roles_in_words
+from analysis.measures.sessions import Design
 from analysis.report.sections.speed import answers_told
 from analysis.stats.estimate import Estimate
 from analysis.stats.inference import FEWEST
@@ -63,7 +64,8 @@ def _how_much(c: Comparison) -> str:
         told = f"{number(e.mean_a)} {c.estimand.unit} in both."
     if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
         told += f" In time per token B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A, on "
-        told += f"{answers_told(c, found.n_pairs)}."
+        told += answers_told(c, found.n_pairs)
+        told += ", of one timing session each: no verdict on speed." if found.design is Design.ONE_EACH else "."
     return told
 
 

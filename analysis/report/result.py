@@ -14,6 +14,8 @@ from analysis.comparison.facts import ArmSummary
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.measures.aggregate import TotalsComparison
+from analysis.measures.times_alone import TimesComparison
 from analysis.wording import Estimand
 
 RESULT_VERSION = 1
@@ -74,6 +76,21 @@ def seeds_json(study: SeedComparison, *, title: str | None = None, question: str
     return _dump(
         {"kind": "seeds", **{f.name: getattr(study, f.name) for f in dataclasses.fields(study)}}, title, question
     )
+
+
+def totals_json(found: TotalsComparison) -> str:
+    """Runs of which one has totals alone."""
+    rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in found.rows]
+    return _dump({"kind": "totals", **_without(found, "rows"), "rows": rows}, None, None)
+
+
+def times_json(found: TimesComparison) -> str:
+    """Runs of which one has times of prompts alone."""
+    return _dump({"kind": "times", **_without(found)}, None, None)
+
+
+def _without(found: TotalsComparison | TimesComparison, *left_out: str) -> dict[str, Any]:
+    return {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name not in left_out}
 
 
 def _dump(result: Mapping[str, Any], title: str | None, question: str | None) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 from analysis.comparison.facts import DatasetFacts
 from analysis.comparison.seed_study import SeedComparison
 from analysis.errors import run_command
+from analysis.measures.aggregate import Total, TotalsComparison
 from analysis.measures.baseline import AgainstBaseline
 from analysis.measures.benchmark_table import BenchmarkTable
 from analysis.measures.controls import Control
@@ -28,6 +29,7 @@ from analysis.measures.lossless import Outputs
 from analysis.measures.positions import Positions
 from analysis.measures.speed import Speed
 from analysis.measures.throughput import Throughput
+from analysis.measures.times_alone import TimesComparison
 from analysis.report.result import RESULT_VERSION
 from analysis.stats.datasets import Heterogeneity, Interaction
 from analysis.stats.estimate import Estimate
@@ -123,7 +125,7 @@ _PLAIN: dict[Any, _Schema] = {
 
 
 def json_schema() -> _Schema:
-    """JSON Schema (2020-12) of the three kinds of ``result.json``."""
+    """JSON Schema (2020-12) of every kind of ``result.json``."""
     build = _Builder()
     arm = build.object({**_ARM, "positions": Positions, "gates": {"anyOf": [_ROWS, {"type": "null"}]}})
     estimand = {field.name: str for field in dataclasses.fields(Estimand)}
@@ -142,6 +144,11 @@ def json_schema() -> _Schema:
         "seeds": {
             field.name: get_type_hints(SeedComparison)[field.name] for field in dataclasses.fields(SeedComparison)
         },
+        "totals": {
+            **{name: a for name, a in get_type_hints(TotalsComparison).items() if name != "rows"},
+            "rows": {"type": "array", "items": build.object({"subset": str, "a": Total, "b": Total})},
+        },
+        "times": get_type_hints(TimesComparison),
     }
     common = {"result_version": {"const": RESULT_VERSION}, "title": str | None, "question": str | None}
     shapes = [build.object({**common, "kind": {"const": kind}, **members}) for kind, members in kinds.items()]

@@ -9,12 +9,15 @@ from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.errors import UsageError
+from analysis.measures.aggregate import TotalsComparison
+from analysis.measures.times_alone import TimesComparison
 from analysis.report import render
 from analysis.report.plots import everything as plots
 from analysis.report.plots import style as figures
 from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
-from analysis.report.result import matrix_json, seeds_json, to_json
+from analysis.report.result import matrix_json, seeds_json, times_json, to_json, totals_json
+from analysis.report.sections import times, totals
 from analysis.report.sections.study import pair_folder
 from analysis.runlog.writing import write_atomic
 
@@ -56,6 +59,16 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
     files = {RESULT: seeds_json(study, title=title, question=question)}
     text = render.seeds(study, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, _names((SEEDS, BY_DATASET)))
+
+
+def write_totals(found: TotalsComparison, folder: Path) -> Path:
+    """Write the report of runs of which one has totals alone."""
+    return _write(folder, (), {RESULT: totals_json(found)}, totals.report(found), (LOST, *_names(plots.NAMES)))
+
+
+def write_times(found: TimesComparison, folder: Path) -> Path:
+    """Write the report of runs of which one has times of prompts alone."""
+    return _write(folder, (), {RESULT: times_json(found)}, times.report(found), (LOST, *_names(plots.NAMES)))
 
 
 def matrix_folder(matrix: Matrix) -> str:

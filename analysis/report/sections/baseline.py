@@ -82,10 +82,9 @@ def output_lines(c: Comparison) -> list[str]:
 def speed_lines(found: Sequence[SpeedUp], label_a: str, label_b: str) -> list[str]:
     """What logs of times alone say: B's speed over A's, and nothing about acceptance."""
     told = [
-        f"A is {one_line(label_a)}, B is {one_line(label_b)}; neither log has verification steps: only speed is told."
+        f"A is {one_line(label_a)}, B is {one_line(label_b)}. Not both logs record verification steps, so only speed "
+        "is compared."
     ]
-    if not found:
-        return [*told, "They have no timed prompt in common."]
     for s in found:
         told.append(f"B is {_times(s)} times as fast as A, {s.convention} ({_WEIGHS[s.convention]}).")
     n, clusters = found[0].n_prompts, found[0].n_clusters

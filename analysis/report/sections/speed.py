@@ -20,10 +20,11 @@ def speed_table(c: Comparison) -> str | None:
     names = {"A": c.a.label, "B": c.b.label, "plain": "plain decoding"}
     rows = [
         (names.get(r.what, r.what), names.get(r.against, r.against), r.estimand.name, number(r.estimate, 2), _range(r),
-         p_value(r.p), f"{r.n_pairs:,}", r.verdict)
+         p_value(r.p), f"{r.n_pairs:,}", r.design, r.verdict)
         for r in c.speed.ratios if r.subset is None
     ]  # fmt: skip
-    return table(["faster", "than", "metric", "times", "95% interval", "p", "prompts", "verdict"], rows, numeric=5)
+    headers = ["faster", "than", "metric", "times", "95% interval", "p", "prompts", "timed", "verdict"]
+    return table(headers, rows, numeric=6)
 
 
 def speed_by_dataset(c: Comparison) -> str | None:
@@ -90,8 +91,8 @@ def timing_notes(c: Comparison) -> list[str]:
         return []
     other = f"Timed on {answers_told(c)}, not on the first blocks that the headline is about."
     notes = [
-        f"{side}: {counted(c.speed.timed[side], 'prompt')} timed, each and in each mode at most "
-        f"{c.speed.repeats[side]} times; {c.speed.left_out[side]} left out, of one token or no time."
+        f"{side}: {counted(c.speed.timed[side], 'prompt')} timed, up to {counted(c.speed.repeats[side], 'repeat')} per "
+        f"mode; {c.speed.left_out[side]} excluded (one token, or no time recorded)."
         for side in "AB"
     ]
     return [other, *notes] if c.protocol == "prefix" and c.outputs.answers else notes

@@ -9,7 +9,10 @@ import pytest
 from scipy import stats
 
 from analysis.comparison.pairwise import compare_runs
+from analysis.comparison.rules import judge, parse_rule
+from analysis.errors import Exit
 from analysis.measures.lossless import cautions_of, outputs
+from analysis.measures.sessions import Design
 from analysis.measures.speed import speed
 from analysis.report.sections.overview import not_covered
 from analysis.report.sections.speed import answers_by_dataset, answers_told, throughput_tables, unstable_baseline
@@ -20,9 +23,9 @@ from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Verdict
 from tests.analysis.runs import prompt, prompts_of, write_run
 
 
-def timing(prompt_id, mode, decode_s, tokens, repeat=0, **parts):
+def timing(prompt_id, mode, decode_s, tokens, repeat=0, order=0, **parts):
     parts = parts or {"draft_s": 0.0, "verify_s": decode_s, "other_s": 0.0}
-    row = {"prompt_id": prompt_id, "mode": mode, "repeat": repeat, "order": 0, "prefill_s": 0.1}
+    row = {"prompt_id": prompt_id, "mode": mode, "repeat": repeat, "order": order, "prefill_s": 0.1}
     return {**row, "decode_s": decode_s, "output_tokens": tokens, **parts}
 
 
@@ -37,9 +40,11 @@ def arms(tmp_path, times, tokens, steps=None, clusters=None):
     draft)."""
     steps = steps or [2] * len(tokens)
     made = []
-    for name, plain, draft in (("a", times[0], times[1]), ("b", times[2], times[3])):
+    for name, plain, draft, order in (("a", times[0], times[1], 1), ("b", times[2], times[3], 2)):
         rows = [timing(f"p{i:03d}", "plain", s, n) for i, (s, n) in enumerate(zip(plain, tokens, strict=True))]
-        rows += [timing(f"p{i:03d}", "draft", s, n) for i, (s, n) in enumerate(zip(draft, tokens, strict=True))]
+        rows += [
+            timing(f"p{i:03d}", "draft", s, n, order=order) for i, (s, n) in enumerate(zip(draft, tokens, strict=True))
+        ]
         made.append(timed(tmp_path / name, rows, steps, clusters))
     return speed(*made, pair(*made))
 
@@ -129,6 +134,57 @@ def test_a_verdict_is_drawn_between_arms_only(tmp_path):
     assert ratio(found, "B", "A").verdict is Verdict.B_BETTER
     assert ratio(found, "B", "plain").verdict is None
     assert ratio(found, "A", "plain").estimate == 1.0
+
+
+def test_arms_timed_apart_have_no_verdict_on_speed(tmp_path):
+    """Of 3% between two sessions an interval over prompts knows nothing, however narrow it is."""
+    rng = np.random.default_rng(3)
+    plain = rng.gamma(50, 0.1, 60)
+    noise = rng.normal(0, 0.005, (2, 60))
+    # A's plain decoding is of its own session, so the arms cannot have taken turns
+    found = arms(tmp_path, (plain * 1.001, plain * np.exp(noise[0]), plain, 0.97 * plain * np.exp(noise[1])), [21] * 60)
+    apart = ratio(found, "B", "A")
+    assert apart.lo > 1 and (apart.design, apart.p, apart.verdict) == (Design.ONE_EACH, None, None)
+    assert "one-session" in [c.code for c in apart.cautions]
+    # by turns with plain decoding in both sessions, what a session adds is in the speed-ups of both arms
+    both = ratio(found, "B's speed-up", "A's")
+    assert (both.design, both.verdict) == (Design.BY_TURNS, Verdict.B_BETTER)
+
+
+def test_logs_without_an_order_were_not_timed_by_turns(tmp_path):
+    rows = [[timing(f"p{i:03d}", "draft", s, 21) for i in range(9)] for s in (1.0, 0.9)]
+    a, b = (timed(tmp_path / name, r, [2] * 9) for name, r in zip("ab", rows, strict=True))
+    found = ratio(speed(a, b, pair(a, b)), "B", "A")
+    assert (found.design, found.p, found.verdict) == (Design.ONE_EACH, None, None)
+
+
+def test_repeated_sessions_by_hand(tmp_path):
+    """Where sessions differ and prompts do not, the test is Welch's t over the logs of the sessions' times."""
+    times = {"a": [1.00, 1.03, 0.98, 1.05, 1.01], "b": [0.90, 0.93, 0.88, 0.91, 0.89]}
+    first = {}
+    for name, sessions in times.items():
+        made = [
+            timed(tmp_path / f"{name}{k}", [timing(f"p{i:03d}", "draft", s, 21) for i in range(9)], [2] * 9)
+            for k, s in enumerate(sessions)
+        ]
+        first[name] = made[0], [e.run for e in made[1:]]
+    (a, more_a), (b, more_b) = first["a"], first["b"]
+    found = ratio(speed(a, b, pair(a, b), (more_a, more_b)), "B", "A")
+    test = stats.ttest_ind(np.log(times["a"]), np.log(times["b"]), equal_var=False)
+    assert found.estimate == pytest.approx(stats.gmean(times["a"]) / stats.gmean(times["b"]))
+    assert found.p == pytest.approx(test.pvalue)
+    assert (found.lo, found.hi) == pytest.approx(tuple(np.exp(test.confidence_interval())), rel=1e-3)
+    assert (found.design, found.verdict) == (Design.REPEATED, Verdict.B_BETTER)
+    few = ratio(speed(a, b, pair(a, b), (more_a[:1], more_b)), "B", "A")
+    assert few.verdict is Verdict.INCONCLUSIVE and "few-sessions" in [c.code for c in few.cautions]
+    assert "few-seeds" not in [c.code for c in few.cautions]
+
+
+def test_a_rule_on_speed_is_undecided_for_one_session_each(tmp_path):
+    for name, s in (("a", 1.0), ("b", 2.0)):
+        timed(tmp_path / name, [timing(f"p{i:03d}", "draft", s * (1 + i / 99), 21) for i in range(9)], [2] * 9)
+    found = judge(parse_rule("speedup<0.9"), compare_runs(tmp_path / "a", tmp_path / "b"))
+    assert found.code is Exit.INCONCLUSIVE
 
 
 def test_no_timings_are_no_section(tmp_path):
