@@ -43,15 +43,15 @@ TAU_POOLED = Estimand(
 )
 TAU_MEAN = Estimand(
     "tau_mean",
-    "tau, mean over prompts",
-    "tokens emitted per verification step of each prompt, a turn of a conversation by itself, averaged over prompts; "
-    "the bonus token counts, the prefill token does not",
+    "tau, mean over responses",
+    "tokens emitted per verification step of each response (the answer to one turn of a prompt), averaged over "
+    "responses; the bonus token counts, the prefill token does not",
 )
 #: Beside TAU_MEAN where prompts have several turns.
-TAU_QUESTIONS = Estimand(
-    "tau_mean_questions",
-    "tau, mean over questions",
-    "tokens emitted per verification step of each question, all its turns together, averaged over questions; "
+TAU_PROMPTS = Estimand(
+    "tau_mean_prompts",
+    "tau, mean over prompts",
+    "tokens emitted per verification step of each prompt, all its turns together, averaged over prompts; "
     "the bonus token counts, the prefill token does not",
 )
 

@@ -15,14 +15,14 @@ class Lengths:
     """Tokens per step of a run's responses, three ways; None without a step.
 
     ``pooled``: all tokens over all steps. ``over_prompts``: mean of the ratios of prompts, the turns of a prompt
-    together. ``over_turns``: mean of the ratios of turns.
+    together. ``over_responses``: mean of the ratios of responses, each the answer to one turn.
     """
 
     tokens: int
     steps: int
     pooled: float | None
     over_prompts: float | None
-    over_turns: float | None
+    over_responses: float | None
 
 
 def lengths(run: Imported) -> Lengths:
@@ -65,8 +65,8 @@ def _responses(run: Imported) -> Iterator[str]:
     if found.pooled is None:
         yield "tokens per step: no response has a step"
         return
-    several = f"; mean over turns {found.over_turns:.4f}" if n > len(prompts) else ""
-    yield f"tokens per step: pooled {found.pooled:.4f}; mean over prompts {found.over_prompts:.4f}{several}"
+    several = f"; mean over prompts {found.over_prompts:.4f}" if n > len(prompts) else ""
+    yield f"tau (tokens per step): pooled {found.pooled:.4f}; mean over responses {found.over_responses:.4f}{several}"
     if none := sum(not r.steps for r in run.responses):
         yield f"responses without a step, outside these means: {none:,}"
 

@@ -22,13 +22,17 @@ SMALL = 100
 def headline(c: Comparison) -> str:
     """The conclusion in one sentence."""
     return wording.headline(
-        c.overall.verdict, c.estimand, [(c.a.label, c.overall.mean_a), (c.b.label, c.overall.mean_b)], facts(c.overall)
+        c.overall.verdict, c.estimand, [(c.a.label, c.overall.mean_a), (c.b.label, c.overall.mean_b)], _facts(c)
     )
 
 
-def facts(e: Estimate) -> str:
+def _facts(c: Comparison) -> str:
+    return facts(c.overall, c.pairs.described)
+
+
+def facts(e: Estimate, units: str | None = None) -> str:
     """``a difference of +0.15 (95% interval +0.07 to +0.22; p = 0.0003; 700 prompts in 40 clusters)``."""
-    pairs = counted(e.n_pairs, "prompt")
+    pairs = units or counted(e.n_pairs, "prompt")
     if e.n_clusters < e.n_pairs:
         pairs += f" in {counted(e.n_clusters, 'cluster')}"
     if e.verdict is Verdict.IDENTICAL:  # nothing was left to test
@@ -45,7 +49,7 @@ def facts(e: Estimate) -> str:
 def answers(c: Comparison) -> list[tuple[str, str]]:
     """The questions that this comparison can be asked, with their answers."""
     found = [
-        ("Is B better?", f"{_capital(c.overall.verdict)}: {facts(c.overall)}."),
+        ("Is B better?", f"{_capital(c.overall.verdict)}: {_facts(c)}."),
         ("By how much?", _how_much(c)),
         ("On which data sets?", _where(c)),
         ("Is it the gate's dynamics, or only its mean?", _why(c)),
@@ -166,7 +170,7 @@ def _how_sure(c: Comparison) -> str:
     e, d = c.overall, c.declaration
     method = "No test is possible" if e.method == "none" else wording.METHODS[e.method].capitalize()
     told = "There was nothing to test" if e.verdict is Verdict.IDENTICAL else method
-    told += f"; {counted(e.n_pairs, 'prompt')}"
+    told += f"; {c.pairs.described}"
     told += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
     told += (
         f"Role of the prompts: {roles_in_words(d.roles)}{'; picked after looking (post hoc)' if d.post_hoc else ''}. "

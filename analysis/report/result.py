@@ -48,6 +48,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "gain": c.gain,
         "pairs": {
             "pairs": len(c.pairs.frame),
+            "prompts": c.pairs.prompts,
             "evaluated_a": c.pairs.evaluated_a,
             "evaluated_b": c.pairs.evaluated_b,
             "coverage": c.pairs.coverage,

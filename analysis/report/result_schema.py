@@ -64,7 +64,7 @@ _COMPARISON: dict[str, Any] = {
     "differences": tuple[ArmDifference, ...],
     "cautions": tuple[Caution, ...],
 }
-_PAIRS = {"pairs": int, "evaluated_a": int, "evaluated_b": int, "coverage": float, "lost": pd.DataFrame}
+_PAIRS = {"pairs": int, "prompts": int, "evaluated_a": int, "evaluated_b": int, "coverage": float, "lost": pd.DataFrame}
 _MATRIX_ARM = {**_ARM, "overall": Estimate, "by_dataset": Mapping[str, Estimate]}
 
 

@@ -16,6 +16,7 @@ from analysis.keys import KeyIndex, flat, in_order
 from analysis.runlog.load import Evaluated, listing
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import partition
+from analysis.wording import counted
 
 _KEY = list(PAIR_KEY)
 #: What belongs to the prompt, not to the arm: it must not differ between the two rows of a pair.
@@ -38,6 +39,17 @@ class Pairs:
     lost: pd.DataFrame
     evaluated_a: int
     evaluated_b: int
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts the pairs are of; a prompt may have several turns and samples, each a pair."""
+        return len(self.frame[["dataset", "prompt_id"]].drop_duplicates())
+
+    @property
+    def described(self) -> str:
+        """``20 prompts``, or ``16 responses to 8 prompts`` where prompts have several turns or samples."""
+        prompts = counted(self.prompts, "prompt")
+        return prompts if self.prompts == len(self.frame) else f"{counted(len(self.frame), 'response')} to {prompts}"
 
     @property
     def coverage(self) -> float:

@@ -103,13 +103,13 @@ def of_pairs(
 
 
 def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
-    """The mean of tau over questions, the turns of each taken together; None if no pair is a later turn."""
+    """The mean of tau over prompts, the turns of each taken together; None if no pair is a later turn."""
     if not (frame["turn"] > 0).any():
         return None
     questions = frame.groupby(["prompt_id", "sample"], sort=True)
     joined = questions[list(COUNTS)].sum()
     joined[cluster_column(frame)] = questions[cluster_column(frame)].first()
-    return of_pairs(joined.reset_index(drop=True), wording.TAU_QUESTIONS, margin=margin)
+    return of_pairs(joined.reset_index(drop=True), wording.TAU_PROMPTS, margin=margin)
 
 
 def conclude(

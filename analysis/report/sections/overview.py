@@ -112,7 +112,7 @@ def clustering(c: Comparison) -> str | None:
     sizes = c.pairs.frame["cluster"].value_counts()
     effect = f" (design effect {number(e.design_effect, 2)})" if e.design_effect is not None else ""
     told = (
-        f"The {counted(e.n_pairs, 'prompt')} form {counted(e.n_clusters, 'cluster')}, the units of interval and p"
+        f"The {c.pairs.described} form {counted(e.n_clusters, 'cluster')}, the units of interval and p"
         f"{effect}: {_in_clusters(sizes)}. "
     )
     if len(c.by_dataset) > 1:

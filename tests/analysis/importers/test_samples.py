@@ -46,11 +46,11 @@ def test_spec_bench(name: str, micro: float, macro: float, steps: int) -> None:
     assert run.mode == ("plain" if name is VANILLA else "draft") and run.temperature == 0
 
 
-def test_a_comparison_tells_the_mean_over_questions_from_that_over_turns(tmp_path: Path) -> None:
+def test_a_comparison_tells_the_mean_over_questions_from_that_over_responses(tmp_path: Path) -> None:
     comparison = compare_runs(*open_references([str(SAMPLES / name) for name in (EAGLE, SPS)], tmp_path))
     means = {e.estimand.key: (round(e.mean_a or 0, 4), round(e.mean_b or 0, 4)) for e in comparison.others}
-    assert means["tau_mean_questions"] == (3.3412, 2.3511)
-    assert means["tau_mean"] == tuple(round(lengths(runs(name)[0]).over_turns or 0, 4) for name in (EAGLE, SPS))
+    assert means["tau_mean_prompts"] == (3.3412, 2.3511)
+    assert means["tau_mean"] == tuple(round(lengths(runs(name)[0]).over_responses or 0, 4) for name in (EAGLE, SPS))
 
 
 @pytest.mark.parametrize(("dataset", "pooled", "macro"), [("gsm8k", 4.931, 4.920), ("qmsum", 2.573, 2.910)])

@@ -103,7 +103,7 @@ def test_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "arm: toy-eagle-temperature-0.0 (temperature 0)",
         "found: 4 responses to 3 prompts, 9 verification steps",
         "data sets: mt_bench 1, qa 1, rag 1",
-        "tokens per step: pooled 3.3333; mean over prompts 3.2500; mean over turns 3.3125",
+        "tau (tokens per step): pooled 3.3333; mean over responses 3.3125; mean over prompts 3.2500",
         "the prefill token in the steps",
         "not known: target",
         "left out: a.jsonl, line 4: not JSON",

@@ -40,7 +40,7 @@ def test_what_everything_estimated_warns_of_is_told_once_and_named(tmp_path):
     (few,) = [text for text in told if "8 clusters only" in text]
     about, _ = few.split(": ", 1)
     assert about.split("; ") == [
-        *("Tau, pooled", "Tau, mean over prompts", "sums"),
+        *("Tau, pooled", "Tau, mean over responses", "sums"),
         *("B against held (gate frozen)", "held (gate frozen) against A", "Speed", "Speed on sums"),
     ]
     assert any(text.startswith("unseen: 7 clusters only") for text in told)
