@@ -3,8 +3,8 @@
 Simulates crossed studies in which the arms are the same: every training answers every prompt, and seeds, clusters of
 prompts, both together, and answers vary. Counts false verdicts (a family of data sets is one study), intervals that
 hold the truth, and studies without a verdict by rule; then, with a difference that an oracle who knows the variance
-finds in 80% of studies, how often the verdict finds it. ``before``: the same studies under the rules of the first release (Holm
-over p of seeds alone, C - 1 degrees of freedom for clusters). Prints a table and ends with one JSON line.
+finds in 80% of studies, how often the verdict finds it. ``before``: the same studies under the rules of the first
+release (Holm over p of seeds alone, C - 1 degrees of freedom for clusters). Prints a table and ends with one JSON line.
 """
 
 from __future__ import annotations

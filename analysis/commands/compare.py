@@ -1,8 +1,8 @@
 """Compare runs: ``python -m analysis.compare RUN_A RUN_B``. Is B better than A, where, and by how much.
 
     RUN_A RUN_B                    two runs
-    RUN_A RUN_B RUN_C ...          several arms, each against the first
-    A1 A2 ... --vs B1 B2 ...       several trainings of two arms
+    RUN_A RUN_B RUN_C ...          several arms, each against the first and all ranked
+    A1 A2 ... --vs B1 B2 ...       several trainings of two arms, or of one against a single run of the other
 
 A run may be a log file of another tool (``FILE``, or ``FILE#CONDITION`` of a file with several). Prints a summary and
 writes a report with figures to ``reports/<A>-vs-<B>/``. With ``--fail-if`` the exit code judges: 0 the rule passed,

@@ -172,7 +172,7 @@ def compare_seeds(
             *_design_cautions(overall, a, b),
             *cautions_of_arm("A", a),
             *cautions_of_arm("B", b),
-            *cautions_between(a, b, protocol),
+            *cautions_between(a, b, protocol, paired=paired),
             *disagreement(
                 overall.estimate,
                 evenly.estimate if evenly else None,

@@ -11,6 +11,8 @@ from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import Run
 from analysis.wording import Caution, caution, one_line
 
+#: Rows of the fairness table that seeds decide.
+_BY_SEED = ("seeds", "data-order", "init")
 #: Settings that name a training, not its recipe.
 _NAMES = ("name", "label", "seeds")
 
@@ -59,15 +61,15 @@ def cautions_of_arm(side: str, runs: Sequence[Run]) -> tuple[Caution, ...]:
     return (caution("unknown-in-arm", side=side, what=", ".join(unknown)),) if len(runs) > 1 and unknown else ()
 
 
-def cautions_between(a: Sequence[Run], b: Sequence[Run], protocol: str) -> tuple[Caution, ...]:
+def cautions_between(a: Sequence[Run], b: Sequence[Run], protocol: str, *, paired: bool) -> tuple[Caution, ...]:
     """How the arms differ beside the drafter, each thing once, by :mod:`analysis.measures.fairness`: seed by seed for
-    arms of as many runs, else every run of the longer arm against the first of the other."""
+    arms of as many runs, else every run of the longer arm against the first of the other. Arms that are not ``paired``
+    have other seeds, and what follows from those."""
     count = max(len(a), len(b))
-    found = [
-        c
-        for first, second in zip(_filled(a, count), _filled(b, count), strict=True)
-        for c in cautions_of(compare_arms(first, second, protocol))
-    ]
+    found: list[Caution] = []
+    for first, second in zip(_filled(a, count), _filled(b, count), strict=True):
+        rows = compare_arms(first, second, protocol)
+        found += cautions_of([row for row in rows if paired or row.key not in _BY_SEED])
     kept = {c.code: c for c in reversed(found)}
     return tuple(kept[code] for code in dict.fromkeys(c.code for c in found))
 

@@ -12,8 +12,8 @@ from analysis.runlog.reading import Run
 from analysis.wording import Caution, caution, one_line
 
 Status = Literal["ok", "differs", "unknown"]
-#: Settings that name an arm or its drafter; the drafter's configuration has a row of its own.
-_OF_THE_ARM = ("name", "label", "drafter")
+#: Settings that name an arm; the drafter's configuration and the seeds have rows of their own.
+_OF_THE_ARM = ("name", "label", "drafter", "seeds")
 
 
 @dataclass(frozen=True)

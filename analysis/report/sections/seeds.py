@@ -155,7 +155,8 @@ def cautions(s: SeedComparison) -> list[str]:
     found = [x.text for x in (*s.cautions, *s.overall.estimate.cautions)]
     named = [("data sets weighing the same", s.balanced)] if s.balanced else []
     for name, c in [*named, *s.by_dataset.items(), *(s.by_seen.items() if len(s.by_seen) > 1 else ())]:
-        found += [f"{name}: {x.text}" for x in c.estimate.cautions if x not in s.overall.estimate.cautions]
+        told = [x.text for x in c.estimate.cautions if x not in s.overall.estimate.cautions]
+        found += [text if name in text else f"{name}: {text}" for text in told]
     if s.prompts_lost:
         found.append(f"{counted(s.prompts_lost, 'prompt')} without a value in every run: excluded.")
     return list(dict.fromkeys(found))

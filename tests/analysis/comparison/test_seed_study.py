@@ -62,7 +62,7 @@ def test_other_seeds_are_not_paired(trainings):
     found = compare_seeds([trainings["a", s] for s in (0, 1, 2)], [trainings["b", s] for s in (2, 3, 4)])
     assert (found.overall.design, found.per_seed) == ("independent", ())
     assert found.cautions[0].code == "unpaired-seeds"
-    assert {"seeds-differs"} <= {c.code for c in found.cautions}
+    assert "seeds-differs" not in {c.code for c in found.cautions}
     assert found.overall.estimate.verdict is Verdict.INCONCLUSIVE
 
 
@@ -187,6 +187,11 @@ def test_the_protocol_is_one_that_every_run_has(tmp_path):
         compare_seeds(runs[:2], runs[2])
     with pytest.raises(DataError, match="r2: no prompt was evaluated under protocol 'prefix'"):
         compare_seeds(runs[:2], runs[2], protocol="prefix")
+
+
+def test_protocols_that_some_runs_have_are_passed_over():
+    shipped = [[f"study-{arm}", f"study-{arm}-seed1"] for arm in ("dflash", "dflare")]  # the first have answers too
+    assert compare_seeds(*shipped).protocol == "prefix"
 
 
 def test_few_common_prompts_are_refused(trainings, tmp_path):
