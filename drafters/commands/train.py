@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -109,12 +110,12 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
 
 
 def arm_corpus(
-    config: RunConfig, target: Target, prompts: Sequence[Prompt], what: str, max_new_tokens: int | None = None
+    config: RunConfig, target: Target, prompts: Sequence[Prompt], what: str, changes: dict[str, Any] | None = None
 ) -> Corpus:
-    """The target's answers to ``prompts`` with an arm's corpus settings, built or found."""
+    """The answers to ``prompts`` with an arm's corpus settings and ``changes`` to them, built or found."""
     layers = config.drafter.target_layers
     layer_ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
-    settings = config.corpus
+    settings = config.corpus.model_copy(update=changes or {})
     if settings.features == "online":
         layer_ids = ()
     with progress(f"{what} of {config.name}", len(prompts)) as tick:
@@ -122,7 +123,7 @@ def arm_corpus(
             target,
             list(prompts),
             layer_ids=layer_ids,
-            max_new_tokens=max_new_tokens or settings.max_new_tokens,
+            max_new_tokens=settings.max_new_tokens,
             batch_size=settings.batch_size,
             max_length=settings.max_length,
             dtype=settings.feature_dtype,
@@ -144,9 +145,11 @@ def _validation_corpora(
             continue
         overlap = remove_overlap(load_prompts(sources), training)
         if removed := len(overlap.same_prompt) + len(overlap.same_original):
-            manifest.caveats.append(f"{column}: {removed} validation prompts are training prompts, and were left out")
-        # the prefix protocol looks at one block of each answer
-        corpora[column] = arm_corpus(config, target, overlap.kept, "validation", config.drafter.block_size)
+            caveat = f"{column}: {removed} validation prompts are training prompts, and were left out"
+            manifest.caveats += [caveat] if caveat not in manifest.caveats else []  # a resumed training has it
+        # as in the prefix protocol: one block of the target's own answer, whatever answers training has
+        settings = {"max_new_tokens": config.drafter.block_size, "given_answers": False}
+        corpora[column] = arm_corpus(config, target, overlap.kept, "validation", settings)
     return corpora
 
 

@@ -25,7 +25,16 @@ from analysis.errors import DataError
 from analysis.runlog.manifest import settings_hash
 from analysis.runlog.writing import write_atomic
 from drafters.cache import cache_folder, locked
-from drafters.corpus.store import FORMAT, INDEX, Corpus, CorpusExample, shard_path, write_index, write_shard
+from drafters.corpus.store import (
+    FORMAT,
+    INDEX,
+    SHORT_ANSWER,
+    Corpus,
+    CorpusExample,
+    shard_path,
+    write_index,
+    write_shard,
+)
 from drafters.prompts.identity import Prompt, messages
 from drafters.target.frozen import Target, check_layer_ids
 
@@ -160,7 +169,7 @@ class _Answering:
         left_out: LeftOut = []
         for example in self._read(batch) if batch[0].supervised else self._answer(batch):
             if not _holds_anchor(example.supervised.tolist()):
-                left_out.append((example.example_id, "answer of fewer than two tokens"))
+                left_out.append((example.example_id, SHORT_ANSWER))
             elif example.features is not None and not example.features.isfinite().all():
                 cure = "; use bfloat16 for the features" if self.dtype == torch.float16 else ""
                 raise DataError(

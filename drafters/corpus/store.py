@@ -30,6 +30,7 @@ from analysis.runlog.writing import sha256_of, write_atomic
 
 FORMAT = 1
 INDEX = "index.json"
+SHORT_ANSWER = "answer of fewer than two tokens"  # reason for which a prompt is left out
 _HEADER = "draftlab"  # one key: the order of several in a safetensors header is not fixed
 _OPEN_SHARDS = 64
 
@@ -153,6 +154,11 @@ class Corpus:
     def example_ids(self) -> list[str]:
         """Ids (the prompts' ids) in the order of the corpus."""
         return [place["example_id"] for place in self._examples]
+
+    @property
+    def short_answers(self) -> int:
+        """How many prompts are left out because their answer, one token, holds no anchor."""
+        return sum(reason == SHORT_ANSWER for _, reason in self.index["left_out"])
 
     def token_counts(self) -> np.ndarray:
         """How often each token is supervised, int64 [vocab]: what a draft vocabulary is chosen from."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,18 @@ def count_step(
         agreed += 1
     missing = vocabulary is not None and agreed < len(truth) and truth[agreed] not in vocabulary
     return close_step(len(draft), agreed, stop_at=stop_at, room=len(truth) + 1, outside_vocabulary=missing)
+
+
+def count_first_block(
+    draft: Sequence[int], answer: Sequence[int], stop_ids: Collection[int], vocabulary: Collection[int] | None = None
+) -> StepCount:
+    """Count the block after an answer's first token, as the ``prefix`` protocol and validation in training do.
+
+    ``answer``: the target's answer from its first token on, cut at the block's size. A first token that stops leaves
+    nothing to accept: the step adds that token alone.
+    """
+    count = count_step(draft, answer[1:], stop_ids, vocabulary)
+    return replace(count, ended="stop") if answer[0] in stop_ids else count
 
 
 def close_step(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES
-from drafters.decoding.acceptance import count_step, output_hash, repetition
+from drafters.decoding.acceptance import count_first_block, output_hash, repetition
 from drafters.evaluation.arms import Arm
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.keyed import permutation
@@ -61,11 +61,8 @@ class Prefix:
         ):
             answer = whole[: arm.block_size]
             key = prompt_key(self.eval_id, "prefix", prompt)
-            # a first token that stops leaves nothing to accept
-            stops_at_once = answer[0] in self.target.stop_ids
-            count = count_step(draft, answer[1:], self.target.stop_ids, arm.vocabulary)
-            ended = "stop" if stops_at_once else count.ended
-            rows.tables["acceptance"].append(acceptance_row(key, 0, len(asked), count) | {"ended": ended})
+            count = count_first_block(draft, answer, self.target.stop_ids, arm.vocabulary)
+            rows.tables["acceptance"].append(acceptance_row(key, 0, len(asked), count))
             rows.tables["prompts"].append(
                 {
                     **key,

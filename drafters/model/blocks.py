@@ -8,7 +8,7 @@ mask tensor: a block sees the context before its anchor and itself, which ``anch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,11 @@ class Blocks:
     ids: torch.Tensor
     labels: torch.Tensor
     real: torch.Tensor
+
+    def at_risk(self, stop_ids: Collection[int]) -> torch.Tensor:
+        """Bool [b, N, B - 1]: slots before the block's first stop token, which alone count in an accepted length."""
+        stops = torch.isin(self.labels, torch.tensor(sorted(stop_ids), dtype=torch.int64))
+        return ~stops.cumsum(-1).bool()
 
     @property
     def block_size(self) -> int:

@@ -117,13 +117,19 @@ class BlockLoss:
 
 
 def block_loss(
-    hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, weights: Weights, real: torch.Tensor
+    hidden: torch.Tensor,
+    head: torch.Tensor,
+    labels: torch.Tensor,
+    weights: Weights,
+    real: torch.Tensor,
+    at_risk: torch.Tensor,
 ) -> BlockLoss:
     """Weighted cross-entropy of a batch of blocks; logits are made for supervised slots only.
 
     ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` [V, H] frozen output rows, ``labels`` int64
     [b, N, B - 1] as row numbers of ``head`` (``IGNORED``: not supervised), ``real`` bool [b, N] tells blocks
-    from padding.
+    from padding, ``at_risk`` bool [b, N, B - 1] which slots may be accepted: those before a stop token, as in
+    drafters.decoding.acceptance.
     """
     supervised = labels != IGNORED
     ce, best = _cross_entropy(hidden[supervised], head, labels[supervised])
@@ -137,6 +143,7 @@ def block_loss(
     hit = best == labels[supervised]
     match = torch.zeros_like(supervised)
     match[supervised] = hit
+    match &= at_risk
     return BlockLoss(
         numerator=(w * ce).sum(),
         denominator=w.double().sum(),

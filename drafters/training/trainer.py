@@ -20,6 +20,7 @@ from drafters.checkpoints.folder import load_drafter, load_training_state, save_
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus.build import Corpus, CorpusExample
 from drafters.corpus.features import FeatureReader
+from drafters.decoding.acceptance import count_first_block
 from drafters.keyed import permutation
 from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.model.drafter import Drafter
@@ -165,17 +166,22 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self, corpus: Corpus, batch: int = 16) -> float:
-        """Mean accepted length after the first answer token of a held-out corpus: the ``prefix`` protocol."""
+        """Mean accepted length after the first answer token of a held-out corpus, counted as the ``prefix`` protocol
+        counts it: answers of one token, which the corpus leaves out, are accepted lengths of 1."""
         self.drafter.eval()
-        accepted = blocks = 0
+        total = prompts = corpus.short_answers
+        size = self.drafter.config.block_size
         for start in range(0, len(corpus), batch):
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
-            loss = self._forward(collated, lambda ce, supervised: torch.ones_like(ce))  # only agreements count here
-            accepted += int(loss.accepted)
-            blocks += int(loss.blocks)
-        return 1 + accepted / blocks
+            logits = self._hidden(collated)[:, 0] @ self.head.weight.T
+            drafts = self.head.ids[logits.argmax(-1)].tolist()
+            for example, draft in zip(examples, drafts, strict=True):
+                answer = example.tokens[example.prompt_length :][:size].tolist()
+                total += count_first_block(draft, answer, self.reader.target.stop_ids).emitted
+            prompts += len(examples)
+        return total / prompts
 
     def save(self, folder: Path) -> None:
         """Write the state of this step to ``folder``, whole or not at all."""
@@ -222,14 +228,22 @@ class Trainer:
         return step_weights(self.config.loss, self.drafter.config.block_size, self.step, self.steps)
 
     def _forward(self, batch: Batch, weights: Weights) -> BlockLoss:
-        device = self.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.mixed):
+        device, blocks = self.device, batch.blocks
+        at_risk = blocks.at_risk(self.reader.target.stop_ids)
+        with self._autocast():
+            labels, real = batch.rows.to(device), blocks.real.to(device)
+            return block_loss(self._hidden(batch), self.head.weight, labels, weights, real, at_risk.to(device))
+
+    def _hidden(self, batch: Batch) -> torch.Tensor:
+        """The drafter's hidden states of slots 1..B-1, [b, N, B - 1, H]."""
+        device, blocks = self.device, batch.blocks
+        with self._autocast():
             # fp32, so that the residual stream is, whatever the target's type
-            embeddings = self.head.embed(batch.blocks.ids).to(device, torch.float32)
-            hidden = self.drafter.draft_hidden(batch.features.to(device), embeddings, batch.blocks.anchors.to(device))[
-                :, :, 1:
-            ]
-            return block_loss(hidden, self.head.weight, batch.rows.to(device), weights, batch.blocks.real.to(device))
+            embeddings = self.head.embed(blocks.ids).to(device, torch.float32)
+            return self.drafter.draft_hidden(batch.features.to(device), embeddings, blocks.anchors.to(device))[:, :, 1:]
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed)
 
 
 def _summarise(losses: Sequence[BlockLoss], denominator: float) -> dict[str, Any]:

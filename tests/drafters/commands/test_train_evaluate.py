@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -16,6 +17,9 @@ from analysis.runlog.reading import Run
 from drafters.commands import baseline, evaluate, train
 from drafters.commands.train import FINAL
 from drafters.corpus.store import Corpus
+from drafters.prompts.identity import messages
+from drafters.prompts.sources import load_prompts
+from drafters.target.frozen import Target
 
 
 def run(command, *argv):
@@ -272,6 +276,28 @@ def test_bad_configurations_are_one_line(workplace, capsys, argv, code, words):
     assert run(train, *argv) == code
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert words in error
+
+
+def test_validation_in_training_is_the_prefix_protocol(workplace, target_folder):
+    """With stop tokens such that some answers have one token, and others stop within the block."""
+    shutil.copytree(target_folder, "tiny")
+    target = Target.load("tiny")
+    asked = ["Sing a song.", "who are you", "Why?", "x", "hello there", "A", "B", *(f"{n}?" for n in range(20))]
+    Path("held.jsonl").write_text("".join(json.dumps({"question": q, "answer": ""}) + "\n" for q in asked))
+    prompts = load_prompts(["held.jsonl"])
+    answers = target.greedy([target.encode_chat(messages(prompt)) for prompt in prompts], 6).tokens
+    generation = json.loads(Path("tiny/generation_config.json").read_text())
+    stops = [2, answers[0][0], answers[3][3], answers[4][2], answers[5][1]]
+    Path("tiny/generation_config.json").write_text(json.dumps(generation | {"eos_token_id": stops}))
+    settings = ["training.steps=60", "training.lr=1e-2", "validation.seen=[held.jsonl]", "target=tiny"]
+    assert run(train, "arm.yaml", *(part for setting in settings for part in ("--set", setting))) == 0
+    assert run(evaluate, "arm", "--prompts", "held.jsonl") == 0
+    found = Run.open("arm")
+    emitted = found.read("acceptance")["emitted"].to_numpy()
+    lengths = found.read("prompts")["output_tokens"].to_pylist()
+    assert len(emitted) == len(asked) and 1 in lengths and 6 in lengths and len(set(lengths)) > 2
+    assert max(emitted) > 1
+    assert found.read("history")["val_accepted_length"].to_pylist()[-1] == pytest.approx(emitted.mean())
 
 
 @pytest.mark.parametrize("command", [train, baseline])

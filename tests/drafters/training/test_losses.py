@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drafters.config import LossSettings
-from drafters.model.blocks import IGNORED
+from drafters.decoding.acceptance import count_first_block
+from drafters.model.blocks import IGNORED, make_blocks
 from drafters.training import losses
 from drafters.training.losses import block_loss, decaying, default_gamma, dpace_weights, fixed_weights, step_weights
 
@@ -21,6 +22,10 @@ def test_published_weights():
     assert w[0] == 1
     assert float(w[14]) == pytest.approx(math.exp(-2), abs=1e-7)  # 0.135, as published for B = 16, gamma 7
     assert [default_gamma(b) for b in (8, 10, 16)] == [4, 5, 7]
+
+
+def everywhere(labels):
+    return torch.ones_like(labels, dtype=torch.bool)
 
 
 def example(seed=0, batch=2, blocks=3, slots=4, hidden=8, vocab=11):
@@ -37,7 +42,7 @@ def example(seed=0, batch=2, blocks=3, slots=4, hidden=8, vocab=11):
 
 def test_sums_are_those_of_a_loop():
     h, head, labels, real = example()
-    found = block_loss(h, head, labels, decaying(5, 3.0), real)
+    found = block_loss(h, head, labels, decaying(5, 3.0), real, everywhere(labels))
     top = bottom = 0.0
     runs = 0
     for b in range(2):
@@ -64,18 +69,18 @@ def test_sums_are_those_of_a_loop():
 def test_pieces_give_the_same_loss_and_gradient(monkeypatch):
     h, head, labels, real = example()
     w = decaying(5, 3.0)
-    block_loss(h, head, labels, w, real).numerator.backward()
+    block_loss(h, head, labels, w, real, everywhere(labels)).numerator.backward()
     whole = h.grad.clone()
     h.grad = None
     monkeypatch.setattr(losses, "LOGIT_ROWS", 3)
-    found = block_loss(h, head, labels, w, real)
+    found = block_loss(h, head, labels, w, real, everywhere(labels))
     found.numerator.backward()
     torch.testing.assert_close(h.grad, whole, rtol=1e-6, atol=1e-7)
 
 
 def test_nothing_supervised_is_zero_over_zero_not_nan():
     h, head, labels, real = example()
-    found = block_loss(h, head, torch.full_like(labels, IGNORED), decaying(5, 3.0), real)
+    found = block_loss(h, head, torch.full_like(labels, IGNORED), decaying(5, 3.0), real, everywhere(labels))
     assert float(found.numerator) == 0 and float(found.denominator) == 0
     found.numerator.backward()
     assert not h.grad.isnan().any()
@@ -145,7 +150,7 @@ def test_dpace_without_doubt_counts_the_slots_still_to_come():
 def test_dpace_is_normalised_by_its_own_weights_and_not_differentiated_through():
     h, head, labels, real = example()
     gamma, weights = step_weights(LossSettings(weighting="dpace"), 5, 0, 10)
-    found = block_loss(h, head, labels, weights, real)
+    found = block_loss(h, head, labels, weights, real, everywhere(labels))
     assert gamma is None
     supervised = labels != IGNORED
     logits = (h.detach() @ head.T)[supervised]
@@ -176,3 +181,19 @@ def test_settings_that_the_weighting_does_not_read_are_refused(settings):
     # what a run's manifest keeps of its settings can be read again
     kept = LossSettings(weighting="dpace", alpha=0.3).model_dump()
     assert LossSettings(**kept).alpha == 0.3
+
+
+@given(st.lists(st.sampled_from([2, 7, 9]), min_size=2, max_size=9), st.randoms(use_true_random=False))
+def test_an_accepted_length_is_counted_as_evaluation_counts_it(answer, random):
+    """Against count_first_block, the other form of the same rule: 2 is the stop token."""
+    answer = answer[: answer.index(2) + 1] if 2 in answer else answer
+    draft = [random.choice([token, 9]) for token in answer[1:]] + [9] * (9 - len(answer))
+    if len(answer) < 2:
+        return  # no anchor: Trainer.validate counts these
+    supervised = np.ones(len(answer), dtype=bool)
+    places = [np.array([0])]
+    blocks = make_blocks([torch.tensor(answer)], [supervised], places, block_size=9, mask_token_id=3)
+    head = torch.eye(10)
+    hidden = 9 * head[torch.tensor(draft)][None, None]
+    found = block_loss(hidden, head, blocks.labels, decaying(9, 4.0), blocks.real, blocks.at_risk({2}))
+    assert 1 + int(found.accepted) == count_first_block(draft, answer, {2}).emitted
