@@ -24,7 +24,10 @@ from drafters.model.drafter import Drafter
 
 _FUSION_PREFIX = "fusion."  # our module path; the published names are flat (fc.weight, hidden_norm.weight)
 # what other tools keep with a drafter: copies of the target's frozen parts, and the inverse of d2t
-_OF_THE_TARGET = ("lm_head.weight", "embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight", "t2d")
+_OF_THE_TARGET = (
+    *("lm_head.weight", "embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight"),
+    *("d2t", "t2d"),
+)
 
 
 def state_tensors(drafter: Drafter) -> dict[str, torch.Tensor]:
@@ -68,9 +71,9 @@ def load_drafter(folder: Path | str) -> Drafter:
         raise DataError(f"{folder}: no {Path(error.filename or 'model.safetensors').name}; not a checkpoint") from error
     except (json.JSONDecodeError, SafetensorError) as error:
         raise DataError(f"{folder}: damaged checkpoint ({error})") from error
+    vocab = _draft_vocab(data, tensors, f"{folder}/model.safetensors")
     for extra in _OF_THE_TARGET:  # ours come from the target
         tensors.pop(extra, None)
-    vocab = _draft_vocab(data, tensors.pop("d2t", None), folder)
     drafter = Drafter(parse_config(data, f"{folder}/config.json", vocab))
     wanted = {name.removeprefix(_FUSION_PREFIX): name for name, _ in drafter.named_parameters()}
     if tensors.keys() != wanted.keys():
@@ -83,18 +86,30 @@ def load_drafter(folder: Path | str) -> Drafter:
     return drafter.eval()
 
 
-def _draft_vocab(data: dict[str, Any], offsets: torch.Tensor | None, folder: Path) -> tuple[int, ...] | None:
-    """Target ids that the drafter predicts; None for all of them."""
+def _draft_vocab(data: dict[str, Any], tensors: dict[str, torch.Tensor], where: str) -> tuple[int, ...] | None:
+    """Target ids that the drafter predicts; None for all of them.
+
+    ``d2t`` says them; the size in the configuration, ``t2d`` and the rows of ``lm_head`` must agree with it. Raises
+    DataError otherwise: a wrong map loads, and every draft is rejected.
+    """
     whole = (data.get("transformer_layer_config") or data).get("vocab_size")
+    if whole is None:
+        raise DataError(f"{where}: its config.json has no vocab_size")
     size = data.get("draft_vocab_size", whole)
+    offsets, flags, head = (tensors.get(name) for name in ("d2t", "t2d", "lm_head.weight"))
     if (whole if offsets is None else len(offsets)) != size:
         said = "there is no d2t" if offsets is None else f"d2t has {len(offsets)} entries"
         raise DataError(
-            f"{folder}: draft_vocab_size is {size} of {whole}, but {said}: which tokens those are is unknown"
+            f"{where}: draft_vocab_size is {size} of {whole}, but {said}: which tokens those are is unknown"
         )
-    if offsets is None or size == whole:
-        return None
-    return tuple((offsets + torch.arange(len(offsets))).tolist())
+    ids = torch.arange(size) if offsets is None else offsets.long() + torch.arange(len(offsets))
+    if not (int(ids[0]) >= 0 and int(ids[-1]) < whole and bool((ids.diff() > 0).all())):
+        raise DataError(f"{where}: d2t does not give ascending token ids within 0..{whole - 1}")
+    if flags is not None and (len(flags) != whole or not torch.equal(flags.bool().nonzero()[:, 0], ids)):
+        raise DataError(f"{where}: t2d and d2t name different tokens; write the checkpoint again with its own tool")
+    if head is not None and len(head) != size:
+        raise DataError(f"{where}: lm_head.weight has {len(head)} rows for a draft vocabulary of {size}")
+    return None if offsets is None or size == whole else tuple(ids.tolist())
 
 
 def save_training_state(

@@ -279,3 +279,37 @@ def test_command(workplace, target_folder, capsys):
     assert not (workplace / "no").exists()
     assert run("static", "folded", "--format", "speculators", "--fold-gate")[0] == 0
     assert load_drafter("folded").config.fusion == "concat"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("d2t", lambda d2t: torch.arange(len(d2t)), "t2d and d2t"),
+        ("t2d", lambda t2d: t2d.roll(1), "t2d and d2t"),
+        ("t2d", lambda t2d: t2d[:-1], "t2d and d2t"),
+        ("d2t", lambda d2t: d2t + 200, "ascending token ids"),
+        ("d2t", lambda d2t: d2t - 5, "ascending token ids"),
+        ("d2t", lambda d2t: d2t.flip(0), "ascending token ids"),
+        ("d2t", lambda d2t: d2t[:-1], "draft_vocab_size"),
+        ("lm_head.weight", lambda head: head[:-1].clone(), "lm_head.weight"),
+    ],
+)
+def test_maps_of_a_draft_vocabulary_that_disagree_are_refused(tiny, tmp_path, name, change, words):
+    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny)
+    path = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(path)
+    tensors[name] = change(tensors[name])
+    save_file(tensors, path)
+    with pytest.raises(DataError, match=words):
+        load_drafter(tmp_path / "out")
+
+
+def test_a_map_of_another_vocabulary_beside_the_whole_one_is_refused(tiny, tmp_path):
+    export.export(drafter_for(tiny), tmp_path / "out", "speculators", tiny)
+    path = tmp_path / "out" / "model.safetensors"
+    flags = torch.zeros(tiny.vocab_size, dtype=torch.bool)
+    save_file(load_file(path) | {"t2d": flags}, path)
+    with pytest.raises(DataError, match="t2d and d2t"):
+        load_drafter(tmp_path / "out")
+    save_file(load_file(path) | {"t2d": ~flags}, path)
+    assert load_drafter(tmp_path / "out").config.draft_vocab is None
