@@ -202,6 +202,7 @@ class RunConfig(Settings):
     label: str | None = None
     target: str
     target_dtype: Literal["float32", "bfloat16"] = "float32"  # in which the target, and its drafter with it, is run
+    thinking: bool = False  # the switch of chat templates that have one: in the corpus, validation and evaluations
     drafter: DrafterChoice
     loss: LossSettings = LossSettings()
     corpus: CorpusSettings

@@ -36,12 +36,12 @@ def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
     refuse_several_ranks("the baseline")
     if (folder / MANIFEST).exists():
         return f"{folder}: exists already; nothing to do"
-    target = Target.load(config.target, dtype=config.target_dtype, device=device)
+    target = Target.of_run(config.model_dump(), device)
     prompts = load_prompts(config.corpus.prompts)
     corpus = arm_corpus(config, target, prompts, "corpus")
     answers = [span for i in range(len(corpus)) for span in _answer_spans(corpus[i])]
     arm = NextTokenArm.from_answers(answers, target.vocab_size, config.drafter.block_size)
-    settings = config.model_dump(mode="json", include={"target", "target_dtype", "corpus"})
+    settings = config.model_dump(mode="json", include={"target", "target_dtype", "thinking", "corpus"})
     manifest = Manifest(
         name=folder.name,
         label="most frequent next token",

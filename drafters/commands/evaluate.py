@@ -144,17 +144,21 @@ def _batches(target: Target, prompts: Sequence[Prompt], size: int) -> list[list[
 
 def common_target(folders: Sequence[Path], device: str) -> Target:
     """The one target that these runs were trained for. Raises DataError if there are several."""
-    settings: dict[str, dict[str, Any]] = {}
+    settings: dict[tuple[str, bool], dict[str, Any]] = {}
     for folder in folders:
         manifest = Run.open(folder, allow_incomplete=True).manifest
         if manifest.target is None or manifest.target.sha256 is None or manifest.training is None:
             raise DataError(f"{folder}: its manifest names no target; train it with drafters.train")
-        settings[manifest.target.sha256] = manifest.training.settings
+        trained = manifest.training.settings
+        settings[manifest.target.sha256, trained.get("thinking", False)] = trained
     if len(settings) > 1:
-        names = ", ".join(f"{s['target']} in {s.get('target_dtype', 'float32')}" for s in settings.values())
+        names = ", ".join(
+            f"{s['target']} in {s.get('target_dtype', 'float32')}{', thinking' * s.get('thinking', False)}"
+            for s in settings.values()
+        )
         raise DataError(f"these runs have different targets ({names}); evaluate them apart")
     (trained,) = settings.values()
-    return Target.load(trained["target"], dtype=trained.get("target_dtype", "float32"), device=device)
+    return Target.of_run(trained, device)
 
 
 def load_arm(folder: Path, target: Target, device: str) -> Arm:

@@ -115,7 +115,7 @@ def _find_target(reference: str | None, manifest: Any) -> tuple[Target, str]:
     reference = reference or trained.get("target")
     if reference is None:
         raise UsageError("this export holds parts of the target; name it with --target")
-    target = Target.load(reference, dtype=trained.get("target_dtype", "float32"))
+    target = Target.of_run({**trained, "target": reference})
     known = manifest.target.sha256 if manifest and manifest.target else None
     if known is not None and target.info().sha256 != known:
         raise DataError(f"target '{reference}' is not the one that this run was trained for: its weights differ")

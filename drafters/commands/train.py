@@ -66,10 +66,11 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
             )
         return f"{folder}: complete already, {manifest.training.steps} steps; nothing to do"
 
-    target = Target.load(config.target, dtype=config.target_dtype, device=device)
+    target = Target.of_run(config.model_dump(), device)
     manifest.target, manifest.environment = target.info(), environment(device)
     prompts = load_prompts(config.corpus.prompts)
     corpus = arm_corpus(config, target, prompts, "corpus")
+    manifest.caveats += [note for note in corpus.notes if note not in manifest.caveats]
     if corpus.build_seconds:
         manifest.timings["corpus_s"] = corpus.build_seconds
     validation = _validation_corpora(config, target, prompts, manifest)

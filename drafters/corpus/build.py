@@ -25,6 +25,7 @@ from analysis.errors import DataError
 from analysis.runlog.manifest import settings_hash
 from analysis.runlog.writing import write_atomic
 from drafters.cache import cache_folder, locked
+from drafters.corpus.given import LeftOutError, answered_tokens, thinks
 from drafters.corpus.store import (
     FORMAT,
     INDEX,
@@ -95,7 +96,8 @@ def build_corpus(
         answering = _Answering(target, tuple(layer_ids), max_new_tokens, max_length, _DTYPES[dtype])
         chats, left_out = answering.chats(prompts, given_answers)
         shards = _write_shards(answering, chats, folder, batch_size, progress)
-        write_index(folder, settings, target.vocab_size, [prompt.prompt_id for prompt in prompts], shards, left_out)
+        order, notes = [prompt.prompt_id for prompt in prompts], _notes(target, chats) if given_answers else []
+        write_index(folder, settings, target.vocab_size, order, shards, left_out, notes)
         corpus = Corpus(folder)
         corpus.build_seconds = time.monotonic() - started
         return corpus
@@ -147,7 +149,11 @@ class _Answering:
                 left_out.append((prompt.prompt_id, "no given answer"))
                 continue
             if given_answers:
-                tokens, supervised = _answered_tokens(self.target, prompt)
+                try:
+                    tokens, supervised = answered_tokens(self.target, prompt)
+                except LeftOutError as reason:
+                    left_out.append((prompt.prompt_id, str(reason)))
+                    continue
                 chat = _Chat(prompt, tokens[: self.max_length], supervised[: self.max_length])
                 usable = _holds_anchor(supervised[: self.max_length])
             else:
@@ -218,40 +224,27 @@ class _Answering:
         )
 
 
+def _notes(target: Target, chats: Sequence[_Chat]) -> list[str]:
+    """What a reader must know of given answers: thoughts where the target does not think, or the other way round."""
+    odd = sum(thinks(chat.prompt) != target.thinking for chat in chats)
+    if not odd or "<think>" not in (target.chat_template or ""):
+        return []
+    held, state = ("no thought", "on") if target.thinking else ("a thought", "off")
+    return [f"{odd} of {len(chats)} given answers hold {held}, though thinking is {state}"]
+
+
 def _holds_anchor(supervised: Sequence[bool]) -> bool:
     """An anchor is a supervised token with another right after it."""
     return any(here and after for here, after in pairwise(supervised))
 
 
-def _answered_tokens(target: Target, prompt: Prompt) -> tuple[list[int], list[bool]]:
-    """Tokens of a chat with its given answers, and which of them are an answer's (stop token included).
-
-    The chat is what the target sees when it is to give the last answer, and that answer. An earlier answer is
-    supervised if it stands there after just what the target saw when it was to give that one; templates that
-    rewrite history (that drop empty thoughts, say) do not keep it so.
-    """
-    *history, last = prompt.answers
-    chat = messages(prompt, history)
-    tokens = target.encode_chat(chat)
-    rendered = target.encode_chat([*chat, {"role": "assistant", "content": last}], generation_prompt=False)
-    answer = target.tokenizer.encode(last, add_special_tokens=False)
-    ends = [token for token in rendered if token in target.stop_ids]
-    spans = [(len(tokens), len(tokens) + len(answer) + len(ends[-1:]))]
-    for turn in range(len(history)):
-        before = target.encode_chat(messages(prompt, history[:turn]))
-        stops = (i for i in range(len(before), len(tokens)) if tokens[i] in target.stop_ids)
-        if tokens[: len(before)] == before and (end := next(stops, None)) is not None:
-            spans.append((len(before), end + 1))
-    tokens = tokens + answer + ends[-1:]
-    supervised = [any(first <= i < end for first, end in spans) for i in range(len(tokens))]
-    return tokens, supervised
-
-
 def _settings(target: Target, prompts: Sequence[Prompt], given_answers: bool) -> dict[str, Any]:
     digest = hashlib.sha256()
     for prompt in prompts:
-        said = prompt.answers if given_answers else ()
-        digest.update(json.dumps([prompt.prompt_id, prompt.dataset, prompt.cluster_id, said]).encode() + b"\n")
+        said: list[Any] = [prompt.answers if given_answers else ()]
+        if given_answers and (prompt.thought or prompt.cut):
+            said += [prompt.thought, prompt.cut]
+        digest.update(json.dumps([prompt.prompt_id, prompt.dataset, prompt.cluster_id, *said]).encode() + b"\n")
     info = target.info()
     return {
         "format": FORMAT,
@@ -261,6 +254,7 @@ def _settings(target: Target, prompts: Sequence[Prompt], given_answers: bool) ->
         "chat_template": info.chat_template_sha256,
         "prompts": digest.hexdigest(),
         "given_answers": given_answers,
+        **({"thinking": True} if target.thinking else {}),
     }
 
 

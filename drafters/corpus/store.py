@@ -77,10 +77,12 @@ def write_index(
     order: Sequence[str],
     shards: int,
     left_out: Sequence[tuple[str, str]],
+    notes: Sequence[str] = (),
 ) -> None:
     """Finish a corpus whose ``shards`` are all there.
 
     ``order``: example ids in the order of the corpus. ``left_out``: (id, reason) of prompts that are in no shard.
+    ``notes``: what a reader must know of the whole.
     """
     places, all_left_out, files = {}, list(left_out), []
     for number in range(shards):
@@ -99,6 +101,7 @@ def write_index(
         "vocab_size": vocab_size,
         "shards": files,
         "left_out": all_left_out,
+        **({"notes": list(notes)} if notes else {}),
         "examples": [places[id] for id in order if id in places],
     }
     write_atomic(folder / INDEX, json.dumps(index, ensure_ascii=False) + "\n")
@@ -154,6 +157,11 @@ class Corpus:
     def example_ids(self) -> list[str]:
         """Ids (the prompts' ids) in the order of the corpus."""
         return [place["example_id"] for place in self._examples]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of it."""
+        return self.index.get("notes", [])
 
     @property
     def short_answers(self) -> int:

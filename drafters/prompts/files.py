@@ -47,6 +47,10 @@ class Layout:
         return [c for c in (self.body, self.question, self.turns, self.messages) if c]
 
 
+#: Fields of a message in which engines put a thought, and finish reasons of an answer that they cut.
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_CUT = ("length", "max_tokens")
+
 #: The keys of a field mapping.
 FIELDS = tuple(Layout.__dataclass_fields__)
 
@@ -200,8 +204,9 @@ def _prompt_of_row(row: Mapping[str, Any], layout: Layout, label: str) -> Prompt
             raise DataError(f"the prompt is empty (column '{column}')")
     system = text(layout.system)
     answers: Sequence[str] = ()
+    ending: Mapping[str, Any] = {}
     if layout.messages:
-        system, turns, answers = _conversation(row[layout.messages], system)
+        system, turns, answers, ending = _conversation(row[layout.messages], system)
     elif layout.turns:
         turns = _texts(row[layout.turns], layout.turns)
         # reference answers may exist for some turns only, or be several to a turn: neither is one answer a turn
@@ -212,6 +217,7 @@ def _prompt_of_row(row: Mapping[str, Any], layout: Layout, label: str) -> Prompt
         turns = [_joined(text(layout.body), text(layout.question) or "")]
         answer = text(layout.answer)
         answers = [answer] if answer else ()
+    thoughts = (ending.get(name) for name in _THOUGHTS)
     return make_prompt(
         turns,
         label,
@@ -219,6 +225,8 @@ def _prompt_of_row(row: Mapping[str, Any], layout: Layout, label: str) -> Prompt
         system=system,
         answers=answers,
         category=text(layout.category),
+        thought=next((thought for thought in thoughts if isinstance(thought, str) and thought.strip()), None),
+        cut=(ending.get("finish_reason") or row.get("finish_reason")) in _CUT,
     )
 
 
@@ -230,14 +238,17 @@ def _joined(body: str | None, question: str) -> str:
     return f"{body}{'.' if body[-1:].isalnum() else ''} {question.strip()}".strip()
 
 
-def _conversation(chat: Any, system: str | None) -> tuple[str | None, list[str], list[str]]:
-    """System message, user turns and given answers; no answers unless every turn has one."""
+def _conversation(chat: Any, system: str | None) -> tuple[str | None, list[str], list[str], Mapping[str, Any]]:
+    """System message, user turns, given answers and the last answer's message; no answers unless every turn has
+    one."""
     if not isinstance(chat, list) or not all(isinstance(message, dict) for message in chat):
         raise DataError("messages must be a list of {role, content}")
     turns: list[str] = []
     answers: list[str] = []
     for position, message in enumerate(chat, 1):
         role, content = message.get("role"), message.get("content")
+        if content is None and role == "assistant" and any(message.get(name) for name in _THOUGHTS):
+            content = ""  # cut within its thought
         if not isinstance(content, str):
             raise DataError(f"message {position} has no text in 'content'")
         if role == "system" and position == 1:
@@ -250,7 +261,8 @@ def _conversation(chat: Any, system: str | None) -> tuple[str | None, list[str],
             raise DataError(
                 f"message {position} has role {role!r} out of turn; expected is [system,] user, assistant, user, ..."
             )
-    return system, turns, answers if len(answers) == len(turns) else []
+    whole = len(answers) == len(turns)
+    return system, turns, answers if whole else [], chat[-1] if whole and chat else {}
 
 
 def _texts(value: Any, column: str) -> list[str]:

@@ -24,7 +24,7 @@ ID_LENGTH = 16  # hex digits, 64 bits: a collision among a million prompts has p
 class Prompt:
     """One conversation to be answered; see the module for the two ids.
 
-    ``answers`` are those that came with the data, one per turn, or empty.
+    ``answers`` are those that came with the data, one per turn, or empty; ``thought`` and ``cut`` are of the last one.
     """
 
     prompt_id: str
@@ -35,6 +35,8 @@ class Prompt:
     answers: tuple[str, ...] = ()
     category: str | None = None  # subject, type, MT-Bench category
     template: str | None = None  # id of the template that generated it
+    thought: str | None = None  # that came in a field of its own
+    cut: bool = False  # by the engine's length limit: the answer has no end
 
 
 def normalise(text: str) -> str:
@@ -54,6 +56,8 @@ def make_prompt(
     answers: Sequence[str] = (),
     category: str | None = None,
     template: str | None = None,
+    thought: str | None = None,
+    cut: bool = False,
 ) -> Prompt:
     """A prompt with its ids; ``original`` is the question that an augmented one was made from.
 
@@ -69,10 +73,12 @@ def make_prompt(
     try:
         prompt_id = _short_hash(json.dumps([system, turns], ensure_ascii=False, separators=(",", ":")))
         cluster = template or _short_hash(normalise(original if original and original.strip() else "\n".join(turns)))
-        "".join(answers).encode()
+        "".join([*answers, thought or ""]).encode()
     except UnicodeEncodeError as error:
         raise DataError("the text holds half a surrogate pair, which is no character; repair its encoding") from error
-    return Prompt(prompt_id, dataset, turns, cluster, system, answers, category, template)
+    if not answers:
+        thought, cut = None, False
+    return Prompt(prompt_id, dataset, turns, cluster, system, answers, category, template, thought or None, cut)
 
 
 def _short_hash(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -90,11 +90,15 @@ class Target:
         *,
         note: str | None = None,
         sha256: str | None = None,
+        thinking: bool = False,
     ):
         self.model: Any = model.eval().requires_grad_(False)
         self.tokenizer: Any = tokenizer
         self.id = id
         self.note = note
+        self.thinking = thinking
+        if thinking and "enable_thinking" not in (self.chat_template or ""):
+            raise DataError(f"target '{id}': thinking is on, but its chat template has no enable_thinking switch")
         self._sha256 = sha256
         self._embedding, self._layers, self._head = find_parts(model, id)
         self.num_layers = len(self._layers)
@@ -115,11 +119,12 @@ class Target:
         *,
         dtype: str = "float32",
         device: torch.device | str = "cpu",
+        thinking: bool = False,
         report: Callable[[str], None] = lambda line: None,
     ) -> Target:
         """Load ``smollm2``, a model folder, or a hub id; weights from safetensors, no code from the model.
 
-        ``dtype``: ``float32`` or ``bfloat16``.
+        ``dtype``: ``float32`` or ``bfloat16``. ``thinking``: the switch of chat templates that have one.
         ``report`` takes a line per slow step (the one-time fetch and conversion of ``smollm2``). Raises
         DataError if there is no such model, or it cannot serve as a target.
         """
@@ -146,13 +151,19 @@ class Target:
             raise DataError(
                 f"target '{reference}': cannot be loaded as '{smollm2.NAME}', a model folder or a hub id ({reason})"
             ) from error
-        return cls(model.to(device), tokenizer, id, note=note, sha256=sha256)
+        return cls(model.to(device), tokenizer, id, note=note, sha256=sha256, thinking=thinking)
+
+    @classmethod
+    def of_run(cls, settings: Mapping[str, Any], device: torch.device | str = "cpu") -> Target:
+        """The target as the settings of a run (its configuration, or what its manifest keeps of it) have it."""
+        dtype, thinking = settings.get("target_dtype", "float32"), settings.get("thinking", False)
+        return cls.load(settings["target"], dtype=dtype, thinking=thinking, device=device)
 
     def info(self) -> manifest.Target:
         """What a manifest says of this target; the sha256 of the weights is computed on the first call."""
         if self._sha256 is None:
             self._sha256 = weights_sha256(self.model)
-        template = self._chat_template()
+        template = self.chat_template
         return manifest.Target(
             id=self.id,
             sha256=self._sha256,
@@ -222,12 +233,19 @@ class Target:
         return DynamicCache(config=self.model.config)
 
     def encode_chat(self, messages: Sequence[dict[str, str]], *, generation_prompt: bool = True) -> list[int]:
-        """Token ids of a chat up to where the answer starts; thinking is off where the template knows of it.
+        """Token ids of a chat up to where the answer starts, thinking on or off as the target was loaded.
 
         Without ``generation_prompt`` the chat is rendered as it is, its last message included. Raises DataError
         if the tokenizer has no chat template, or the template refuses the messages.
         """
-        if not self._chat_template():
+        return self._apply_template(messages, generation_prompt, tokenize=True)
+
+    def render_chat(self, messages: Sequence[dict[str, str]], *, generation_prompt: bool = True) -> str:
+        """The text that :meth:`encode_chat` encodes."""
+        return self._apply_template(messages, generation_prompt, tokenize=False)
+
+    def _apply_template(self, messages: Sequence[dict[str, str]], generation_prompt: bool, *, tokenize: bool) -> Any:
+        if not self.chat_template:
             raise DataError(f"target '{self.id}': its tokenizer has no chat template; use an instruction-tuned model")
         from jinja2 import TemplateError
 
@@ -235,14 +253,17 @@ class Target:
             return self.tokenizer.apply_chat_template(
                 list(messages),
                 add_generation_prompt=generation_prompt,
-                enable_thinking=False,  # templates that do not know the word ignore it
+                enable_thinking=self.thinking,  # templates that do not know the word ignore it
+                tokenize=tokenize,
                 return_dict=False,
             )
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
             raise DataError(f"target '{self.id}': its chat template refuses the roles {roles} ({error})") from error
 
-    def _chat_template(self) -> str | None:
+    @property
+    def chat_template(self) -> str | None:
+        """The tokenizer's chat template, if it has one."""
         return self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from analysis.errors import DataError
 from drafters.cache import locked
 from drafters.corpus.build import Corpus, build_corpus, estimate_bytes, plan_batches
+from drafters.prompts.files import prompts_of_rows
 from drafters.prompts.identity import Prompt, make_prompt, messages
 from drafters.target.frozen import Target
-from tests.tiny import tiny_target
+from tests.tiny import CHAT_TEMPLATE, tiny_target
 
 LAYERS = (0, 2, 4)
 QUESTIONS = [f"What is {n} times {n * n * 37}{'?' * (1 + 5 * n % 7)}" for n in range(11)]
@@ -156,6 +157,86 @@ class TestGivenAnswers:
         assert len(folders) == 2
 
 
+SWITCH = "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+OPENED = "{% if add_generation_prompt %}<think>\n{% endif %}"  # as of models that always think
+EMPTY = "<think>\n\n</think>\n\n"
+WHY = "<think>\nwhy\n</think>\n\n"
+
+
+class TestAnswersOfEngines:
+    def thinking_target(self, ending: str = SWITCH, thinking: bool = False) -> Target:
+        plain = tiny_target()
+        plain.tokenizer.chat_template = CHAT_TEMPLATE + ending
+        return Target(plain.model, plain.tokenizer, "tiny", thinking=thinking)
+
+    def answered(self, target: Target, row: dict, **message) -> tuple[str, str, Corpus]:
+        chat = [{"role": "user", "content": "hi"}, {"role": "assistant", **message}]
+        prompts = prompts_of_rows([("oak:1", row | {"messages": chat})], "oak", "oak", {})
+        corpus = build(target, prompts=prompts, layer_ids=(), given_answers=True)
+        example = corpus[0]
+        text = target.tokenizer.decode(example.tokens)
+        learnt = target.tokenizer.decode(example.tokens[example.supervised])
+        assert text.startswith(start := "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        return text.removeprefix(start), learnt, corpus
+
+    @pytest.mark.parametrize(
+        ("message", "after_header", "learnt"),
+        [
+            ({"content": "yes"}, EMPTY + "yes<|im_end|>", "yes<|im_end|>"),
+            ({"content": "yes<|im_end|>"}, EMPTY + "yes<|im_end|>", "yes<|im_end|>"),
+            ({"content": "yes<|im_end|>\nno"}, EMPTY + "yes<|im_end|>", "yes<|im_end|>"),
+            ({"content": "First we", "finish_reason": "length"}, EMPTY + "First we", "First we"),
+            ({"content": WHY + "yes"}, WHY + "yes<|im_end|>", WHY + "yes<|im_end|>"),
+            ({"content": EMPTY + "yes"}, EMPTY + "yes<|im_end|>", "yes<|im_end|>"),
+            ({"content": "yes", "reasoning_content": "why"}, WHY + "yes<|im_end|>", WHY + "yes<|im_end|>"),
+            (
+                {"content": None, "reasoning": "why not", "finish_reason": "length"},
+                "<think>\nwhy not",
+                "<think>\nwhy not",
+            ),
+        ],
+    )
+    def test_what_the_template_writes_too_is_placed_once(self, message: dict, after_header: str, learnt: str) -> None:
+        found = self.answered(self.thinking_target(), {}, **message)
+        assert found[:2] == (after_header, learnt)
+
+    @pytest.mark.parametrize("reason", ["length", "max_tokens"])
+    def test_a_row_may_say_that_its_answer_was_cut(self, reason: str) -> None:
+        assert self.answered(self.thinking_target(), {"finish_reason": reason}, content="so we")[1] == "so we"
+        assert self.answered(self.thinking_target(), {"finish_reason": "stop"}, content="so we")[1] == "so we<|im_end|>"
+
+    def test_a_thought_that_the_template_opens_is_placed_once(self) -> None:
+        target = self.thinking_target(OPENED)
+        assert self.answered(target, {}, content=WHY + "yes")[0] == WHY + "yes<|im_end|>"
+        assert self.answered(target, {}, content="why\n</think>\n\nyes")[0] == WHY + "yes<|im_end|>"
+        with pytest.raises(DataError, match="1 x an answer without a thought"):
+            self.answered(target, {}, content="yes")
+
+    def test_a_thought_in_a_field_of_its_own_needs_a_place_in_the_template(self) -> None:
+        with pytest.raises(DataError, match="1 x a thought in a field of its own"):
+            self.answered(self.thinking_target(""), {}, content="yes", reasoning_content="why")
+
+    def test_thoughts_that_are_not_as_the_target_is_set_are_noted(self) -> None:
+        off, on = self.thinking_target(), self.thinking_target(thinking=True)
+        assert "hold a thought, though thinking is off" in self.answered(off, {}, content=WHY + "yes")[2].notes[0]
+        assert self.answered(on, {}, content=WHY + "yes")[2].notes == []
+        assert "hold no thought, though thinking is on" in self.answered(on, {}, content="yes")[2].notes[0]
+        assert self.answered(off, {}, content="yes")[2].notes == []
+
+    def test_thinking_is_a_setting_that_decides_the_corpus(self) -> None:
+        off, on = self.thinking_target(), self.thinking_target(thinking=True)
+        chat = messages(prompts()[0])
+        assert off.encode_chat(chat)[: len(on.encode_chat(chat))] == on.encode_chat(chat) != off.encode_chat(chat)
+        assert build(off).folder != build(on).folder
+        with pytest.raises(DataError, match="no enable_thinking switch"):
+            self.thinking_target("", thinking=True)
+
+    def test_a_cut_answer_is_another_corpus(self) -> None:
+        target = self.thinking_target()
+        cut = self.answered(target, {"finish_reason": "length"}, content="so we")[2]
+        assert cut.folder != self.answered(target, {}, content="so we")[2].folder
+
+
 class TestIdentity:
     def test_found_again_without_running_the_target(self, target: Target, monkeypatch) -> None:
         corpus = build(target)
@@ -197,7 +278,7 @@ class TestInterrupted:
 import os, sys, time
 from drafters.corpus import store as corpus_store
 from tests.drafters.corpus.test_corpus import build
-from tests.tiny import tiny_target
+from tests.tiny import CHAT_TEMPLATE, tiny_target
 
 def stop():
     print("now", flush=True)
