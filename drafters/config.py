@@ -16,7 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from transformers import Qwen3Config
 
 from analysis.errors import DataError, UsageError
-from drafters.prompts.sources import PromptSource, parse_source
+from drafters.prompts.holdout import Holdout
+from drafters.prompts.sources import Prompt, PromptSource, parse_source, training_prompts
 from drafters.rope import check_rope, rope_of
 from drafters.target.frozen import Target, check_layer_ids, default_layer_ids
 
@@ -42,7 +43,7 @@ class DrafterAxes(Settings):
     """
 
     fusion: Literal["concat", "gated", "layerwise", "layerwise_gated"] = "concat"
-    gate_activation: Literal["sigmoid", "softmax", "tanh", "linear"] = "sigmoid"
+    gate_activation: Literal["sigmoid", "softmax", "tanh", "affine", "linear"] = "sigmoid"
     gate_input: Literal["last", "none"] = "last"
     fusion_init: Literal["depth", "distance", "uniform"] = "depth"
     fusion_norm: Literal["after", "before"] = "after"
@@ -155,6 +156,11 @@ class CorpusSettings(Settings):
     batch_size: int = 32
     feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
     given_answers: bool = False
+    holdout: Holdout | None = None  # prompts taken out of the training, to be asked as heldout:RUN
+
+    def training_prompts(self) -> list[Prompt]:
+        """What is trained on: the prompts of all sources without those held out."""
+        return training_prompts(self.prompts, self.holdout, given_answers=self.given_answers)[0]
 
 
 class ValidationSettings(Settings):

@@ -20,8 +20,11 @@ from analysis.stats.cluster import Partition, cluster_t, partition
 from analysis.stats.ratio import linearise
 from analysis.wording import Caution, caution
 
-#: Logs are summed over the tokens whose gates are positive, the quantities over all.
-_LOGS = ("log_gate", "log_ratio")
+#: Column that counts the tokens of a quantity. Logs are summed over the tokens whose gates are positive, log_gate over
+#: those whose own is, log_ratio over those whose last layer's is too; the other quantities over all.
+_COUNTS = {"log_gate": "n_log_gate", "log_ratio": "n_log"}
+#: Share of tokens whose gate is 0 or negative, which have no log; a quantity where there are any.
+NOT_POSITIVE = "not_positive"
 TABLE = (
     *("role", "layer", "quantity", "mean", "lo", "hi", "sd", "sd_lo", "sd_hi", "sd_within", "sd_between"),
     *("tokens", "prompts", "clusters"),
@@ -32,9 +35,10 @@ TABLE = (
 class Gates:
     """Gate moments of one arm, on the prompts of ``protocol``.
 
-    ``table``: one row per (role, layer, quantity), columns TABLE; quantities are GATE_MOMENTS, layers are indices into
-    hidden_states. ``mean`` is over tokens, ``sd`` its standard deviation over tokens, each with a 95% interval over
-    prompt clusters (NaN for one cluster); ``sd_within`` prompts and ``sd_between`` them (analysis of variance).
+    ``table``: one row per (role, layer, quantity), columns TABLE; quantities are GATE_MOMENTS (and NOT_POSITIVE where
+    gates are 0 or negative), layers are indices into hidden_states. ``mean`` is over tokens, ``sd`` its standard
+    deviation over tokens, each with a 95% interval over prompt clusters (NaN for one cluster); ``sd_within`` prompts
+    and ``sd_between`` them (analysis of variance).
     ``sample``: single tokens: role, layer, gate, feature_norm. Empty if the run has none.
     ``spread``: per prompt, PAIR_KEY columns and ``spread``: standard deviation over its answer tokens of
     log(g_l / g_last), root mean square over layers; what the gate did within that prompt. Empty without a moving gate.
@@ -67,6 +71,8 @@ def summarise(evaluated: Evaluated) -> Gates | Caution | None:
     values = stats[sums], sample[["gate", "feature_norm"]]
     if not all(np.isfinite(frame.to_numpy(dtype=np.float64)).all() for frame in values):
         return caution("gates-nan", run=run.name)
+    # runs from before n_log_gate summed both logs over the same tokens
+    stats["n_log_gate"] = stats["n_log_gate"].astype("Int64").fillna(stats["n_log"]).astype(np.int64)
     stats = stats[stats["n"] > 0].merge(evaluated.prompts[[*KEY, "cluster_id"]], on=list(KEY))
     if stats.empty:
         return None
@@ -82,13 +88,17 @@ def _quantities(of_layer: pd.DataFrame) -> list[dict[str, object]]:
     """Ratios of sums, value over tokens: prompts count by their tokens, and vary by whole clusters."""
     everywhere = partition(of_layer["cluster_id"])
     rows = []
-    for quantity in GATE_MOMENTS:
-        counted = of_layer["n_log" if quantity in _LOGS else "n"].to_numpy(dtype=np.float64)
+    lacking = [NOT_POSITIVE] if (of_layer["n_log_gate"] < of_layer["n"]).any() else []
+    for quantity in (*GATE_MOMENTS, *lacking):
+        counted = of_layer[_COUNTS.get(quantity, "n")].to_numpy(dtype=np.float64)
         some = counted > 0
         if not some.any():
             continue
         n, clusters = counted[some], everywhere.subset(some)
-        total, squares = (of_layer.loc[some, f"{quantity}_{kind}"].to_numpy() for kind in ("sum", "sumsq"))
+        if quantity == NOT_POSITIVE:
+            total = squares = (of_layer["n"] - of_layer["n_log_gate"]).to_numpy(dtype=np.float64)[some]
+        else:
+            total, squares = (of_layer.loc[some, f"{quantity}_{kind}"].to_numpy() for kind in ("sum", "sumsq"))
         mean = cluster_t(linearise(total, n), clusters)
         counts = {"tokens": int(n.sum()), "prompts": n.size, "clusters": clusters.count}
         bounds = {"lo": _nan(mean.lo), "hi": _nan(mean.hi)}

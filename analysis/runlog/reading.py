@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from analysis.errors import DataError
 from analysis.runlog.addresses import MANIFEST, located, resolve
 from analysis.runlog.manifest import Manifest
-from analysis.runlog.schema import NULLABLE, SCHEMA_VERSION, TABLES
+from analysis.runlog.schema import LATER, NULLABLE, SCHEMA_VERSION, TABLES
 
 
 def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -39,6 +39,9 @@ def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | Non
     arrays = []
     for field in schema:
         if field.name not in table.column_names:
+            if field.name in LATER.get(name, frozenset()):
+                arrays.append(pa.nulls(len(table), field.type))
+                continue
             raise DataError(f"{where}: column '{field.name}' is missing (table {name}, schema {SCHEMA_VERSION})")
         column = table[field.name]
         try:

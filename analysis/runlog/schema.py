@@ -86,13 +86,13 @@ TABLES: dict[str, pa.Schema] = {
         ("int16", "layer"),
         ("float32", " ".join(GATE_QUANTITIES)),
     ),
-    # per (prompt, role, target layer): sums over all tokens; logs are summed over the n_log tokens whose
-    # gate and last-layer gate are positive
+    # per (prompt, role, target layer): sums over all tokens; log_gate is summed over the n_log_gate tokens whose gate
+    # is positive, log_ratio over the n_log tokens whose last-layer gate is positive too
     "gate_stats": _schema(
         *_KEYED,
         ("string", "role"),
         ("int16", "layer"),
-        ("int64", "n n_log"),
+        ("int64", "n n_log n_log_gate"),
         ("float64", " ".join(f"{name}_sum {name}_sumsq" for name in GATE_MOMENTS)),
     ),
     # per (draft layer, from 0; target layer, indexing hidden_states) of a layer-wise fusion: means over tokens
@@ -132,13 +132,16 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }
 
+#: Columns that came within this schema version: runs that were written before have none, and nulls are read.
+LATER: dict[str, frozenset[str]] = {"gate_stats": frozenset({"n_log_gate"})}
+
 NULLABLE: dict[str, frozenset[str]] = {
     # a lost count costs its pair, which the comparison lists; it does not make the file unreadable
     "acceptance": frozenset({"temperature", "position", "drafted", "eligible", "accepted", "emitted", "ended"}),
     "prompts": frozenset(TABLES["prompts"].names) - {*KEY, "dataset", "cluster_id"},
     "timings": frozenset({"temperature", "prefill_s", "draft_s", "verify_s", "other_s"}),
     "gates": frozenset({"temperature", *GATE_QUANTITIES}),
-    "gate_stats": frozenset({"temperature"}),
+    "gate_stats": frozenset({"temperature", "n_log_gate"}),
     "history": frozenset(TABLES["history"].names) - {"step"},
     "throughput": frozenset(TABLES["throughput"].names) - {"trial", "arm", "status"},
     "requests": frozenset({"prompt_id", "ttft_s", "e2e_s", "output_tokens", "output_hash"}),

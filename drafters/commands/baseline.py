@@ -23,7 +23,7 @@ from drafters.commands.train import arm_corpus, remember_prompts, run_folder
 from drafters.config import RunConfig, load_config
 from drafters.corpus.build import CorpusExample
 from drafters.evaluation.arms import NextTokenArm
-from drafters.prompts.sources import load_prompts, prompt_set_hash
+from drafters.prompts.sources import prompt_set_hash
 from drafters.provenance import environment
 from drafters.ranks import refuse_several_ranks
 from drafters.target.frozen import Target
@@ -37,7 +37,7 @@ def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
     if (folder / MANIFEST).exists():
         return f"{folder}: exists already; nothing to do"
     target = Target.of_run(config.model_dump(), device)
-    prompts = load_prompts(config.corpus.prompts)
+    prompts = config.corpus.training_prompts()
     corpus = arm_corpus(config, target, prompts, "corpus")
     answers = [span for i in range(len(corpus)) for span in _answer_spans(corpus[i])]
     arm = NextTokenArm.from_answers(answers, target.vocab_size, config.drafter.block_size)

@@ -68,7 +68,7 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
 
     target = Target.of_run(config.model_dump(), device)
     manifest.target, manifest.environment = target.info(), environment(device)
-    prompts = load_prompts(config.corpus.prompts)
+    prompts = config.corpus.training_prompts()
     corpus = arm_corpus(config, target, prompts, "corpus")
     manifest.caveats += [note for note in corpus.notes if note not in manifest.caveats]
     if corpus.build_seconds:
@@ -238,7 +238,8 @@ def _for_mean_gate(corpus: Corpus) -> Iterator[CorpusExample]:
 
 def remember_prompts(checkpoints: Path, prompts: Sequence[Prompt]) -> None:
     """Keep what identifies the training prompts (no text), so that an evaluation can hold them out."""
-    data = [{"prompt_id": p.prompt_id, "cluster_id": p.cluster_id, "template": p.template} for p in prompts]
+    distinct = {p.prompt_id: p for p in prompts}.values()
+    data = [{"prompt_id": p.prompt_id, "cluster_id": p.cluster_id, "template": p.template} for p in distinct]
     write_atomic(checkpoints / TRAINING_PROMPTS, json.dumps(data) + "\n")
 
 

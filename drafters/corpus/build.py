@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal
@@ -77,6 +77,7 @@ def build_corpus(
     check_layer_ids(layer_ids, target.num_layers)
     if not prompts:
         raise DataError("corpus: no prompts to answer")
+    prompts = _with_own_ids(prompts) if given_answers else prompts
     id, times = Counter(prompt.prompt_id for prompt in prompts).most_common(1)[0]
     if times > 1:
         raise DataError(f"corpus: prompt {id} is in the list {times} times")
@@ -222,6 +223,18 @@ class _Answering:
             supervised=torch.tensor(supervised[:length]),
             features=None if features is None else features[: length - 1].cpu(),
         )
+
+
+def _with_own_ids(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts, a repeated one with the hash of its answer in its id: each answer is an example of its own."""
+    seen: set[str] = set()
+    named = []
+    for prompt in prompts:
+        said = json.dumps([prompt.answers, prompt.thought])
+        again = f"{prompt.prompt_id}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+        named.append(replace(prompt, prompt_id=again) if prompt.prompt_id in seen else prompt)
+        seen.add(prompt.prompt_id)
+    return named
 
 
 def _notes(target: Target, chats: Sequence[_Chat]) -> list[str]:

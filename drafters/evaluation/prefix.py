@@ -94,11 +94,9 @@ def gate_rows(
     if found is None:
         return [], []
     values = {name: getattr(found, name).double().cpu().numpy() for name in GATE_QUANTITIES}  # each [n, T]
-    # logs exist where the gate and its reference, the last layer's gate, are positive
-    positive = (values["gate"] > 0) & (values["gate"][:, -1:] > 0)
-    log_gate = np.log(np.where(positive, values["gate"], 1.0))
-    values["log_gate"] = log_gate
-    values["log_ratio"] = np.where(positive, log_gate - log_gate[:, -1:], 0.0)
+    gate = values["gate"]
+    log_gate = np.log(gate, where=gate > 0, out=np.full_like(gate, np.nan))  # a gate may be 0 or negative
+    values |= {"log_gate": log_gate, "log_ratio": log_gate - log_gate[:, -1:]}
     chosen = np.sort(permutation(len(features), "gates", key["prompt_id"], role)[:GATE_TOKENS])
     layers = [layer + 1 for layer in arm.layer_ids]  # as indices into hidden_states
     sampled = [
@@ -107,9 +105,14 @@ def gate_rows(
         for token in chosen
         for column, layer in enumerate(layers)
     ]
-    sums = {name: (values[name].sum(0), np.square(values[name]).sum(0)) for name in GATE_MOMENTS}
+    logs = {name: np.isfinite(values[name]) for name in ("log_gate", "log_ratio")}
+    sums = {
+        name: tuple(np.sum(x, axis=0, where=logs.get(name, True)) for x in (values[name], np.square(values[name])))
+        for name in GATE_MOMENTS
+    }
     moments = [
-        {**key, "role": role, "layer": layer, "n": len(features), "n_log": int(positive[:, column].sum())}
+        {**key, "role": role, "layer": layer, "n": len(features)}
+        | {"n_log": int(logs["log_ratio"][:, column].sum()), "n_log_gate": int(logs["log_gate"][:, column].sum())}
         | {f"{name}_sum": float(total[column]) for name, (total, _) in sums.items()}
         | {f"{name}_sumsq": float(square[column]) for name, (_, square) in sums.items()}
         for column, layer in enumerate(layers)

@@ -125,14 +125,14 @@ def _json_lines(text: str, where: str) -> Iterator[tuple[str, Any]]:
 def rows_of_hub(address: str) -> list[Row]:
     """Rows of ``org/name[:config][:split]`` or of a local folder, read by the ``datasets`` package.
 
-    One part after the name is a split, two are configuration and split. Raises UsageError if the package is
-    absent, DataError if there is no such data set, configuration or split.
+    One part after the name is a split (a slice such as ``train[:99%]`` too), two are configuration and split. Raises
+    UsageError if the package is absent, DataError if there is no such data set, configuration or split.
     """
     try:
         import datasets
     except ImportError as error:
         raise UsageError("hub data sets need the package datasets: pip install 'draftlab[hub]'") from error
-    name, *parts = address.split(":")
+    name, *parts = re.split(r":(?![^\[]*\])", address)  # not at the colon of a slice
     if len(parts) > 2:
         raise UsageError(f"hf:{address}: expected hf:org/name[:config][:split]")
     try:

@@ -37,6 +37,7 @@ class Prompt:
     template: str | None = None  # id of the template that generated it
     thought: str | None = None  # that came in a field of its own
     cut: bool = False  # by the engine's length limit: the answer has no end
+    by_name: bool = False  # held out of a training by its name, others of its question may have been trained on
 
 
 def normalise(text: str) -> str:
@@ -119,7 +120,7 @@ def remove_overlap(test: Iterable[Prompt], train: Iterable[Prompt]) -> Overlap:
     """Take out of ``test`` what occurs in ``train``: the same prompt, or one from the same original question.
 
     A shared *template* is no overlap (new numbers in a known text are what "seen template" means), so a
-    prompt from a template goes only when it is the same prompt.
+    prompt from a template goes only when it is the same prompt; so does one that was held out by its name.
     """
     train = tuple(train)
     seen_prompts = {prompt.prompt_id for prompt in train}
@@ -130,7 +131,7 @@ def remove_overlap(test: Iterable[Prompt], train: Iterable[Prompt]) -> Overlap:
     for prompt in test:
         if prompt.prompt_id in seen_prompts:
             same_prompt.append(prompt.prompt_id)
-        elif prompt.template is None and prompt.cluster_id in seen_clusters:
+        elif prompt.template is None and not prompt.by_name and prompt.cluster_id in seen_clusters:
             same_original.append(prompt.prompt_id)
         else:
             kept.append(prompt)

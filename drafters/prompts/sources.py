@@ -1,6 +1,7 @@
 """Where prompts come from: named families, files and hub data sets, by one notation.
 
     gsm_symbolic:200   gsm_symbolic/unseen:200   humaneval   path/test.jsonl:100   hf:meta-math/MetaMathQA:train:1000
+    heldout:RUN (what the training of RUN held out by corpus.holdout)
 
 ``python -m drafters.prompts SOURCE...`` shows what a list of sources holds.
 """
@@ -11,14 +12,18 @@ import difflib
 import gzip
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from analysis.errors import DataError, UsageError
+from analysis.runlog.addresses import resolve
+from analysis.runlog.reading import read_manifest
 from drafters.prompts import files as prompt_files
 from drafters.prompts.families import FAMILIES, GSM_SYMBOLIC, HUMANEVAL, family_caveat, generate, humaneval_bytes
+from drafters.prompts.holdout import Holdout, hold_out
 from drafters.prompts.identity import Overlap, Prompt, messages, normalise, prompt_set_hash, remove_overlap
 
 __all__ = [
@@ -32,9 +37,11 @@ __all__ = [
     "parse_source",
     "prompt_set_hash",
     "remove_overlap",
+    "training_prompts",
 ]
 
 _HUB = "hf:"
+_HELD_OUT = "heldout:"
 
 
 class PromptSource(BaseModel):
@@ -42,7 +49,7 @@ class PromptSource(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str = Field(min_length=1)  # family name, file path, or "hf:org/name[:config][:split]"
+    source: str = Field(min_length=1)  # family name, file path, "hf:org/name[:config][:split]" or "heldout:RUN"
     count: int | None = Field(None, gt=0)  # None: all; generated families need one
     seed: int = 0  # of the generator, or of the choice of ``count`` rows
     name: str | None = None  # data set label, instead of the default
@@ -57,6 +64,8 @@ class PromptSource(BaseModel):
             raise ValueError(f"split and per_template are for {GSM_SYMBOLIC}, not for {self.source}")
         if self.fields and (self.source in FAMILIES or self.source == HUMANEVAL):
             raise ValueError(f"fields are for files and hub data sets, not for {self.source}")
+        if self.source.startswith(_HELD_OUT) and self.role and not self.name:
+            raise ValueError(f"{self.source} has prompts of several data sets; with a role, give them one name")
         if unknown := self.fields.keys() - set(prompt_files.FIELDS):
             raise ValueError(f"fields has no key {sorted(unknown)[0]!r}; keys: {', '.join(prompt_files.FIELDS)}")
         if len(self.fields.keys() & {"question", "turns", "messages"}) > 1:
@@ -72,6 +81,8 @@ class PromptSource(BaseModel):
             return f"{self.source}/{self.split}" if self.split else self.source
         if self.source.startswith(_HUB):
             return Path(self.source.removeprefix(_HUB).split(":")[0]).name.lower()
+        if self.source.startswith(_HELD_OUT):
+            return "heldout"
         return prompt_files.default_label(Path(self.source))
 
 
@@ -93,8 +104,10 @@ def parse_source(text: str) -> PromptSource:
         raise UsageError(f"prompt source '{text}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def load_prompts(sources: Sequence[PromptSource | str]) -> list[Prompt]:
+def load_prompts(sources: Sequence[PromptSource | str], *, answers: bool = False) -> list[Prompt]:
     """The prompts of all sources, in order; of equal prompts (same ``prompt_id``) the first is kept.
+
+    ``answers``: prompts with other answers are not equal; a training with given answers has an example of each.
 
     Raises UsageError for a missing count, package or an unclear label, DataError for anything unreadable.
     """
@@ -103,17 +116,43 @@ def load_prompts(sources: Sequence[PromptSource | str]) -> list[Prompt]:
     for source in parsed:  # tables know a prompt's role and split by its label
         if meaning.setdefault(source.label, (source.role, source.split)) != (source.role, source.split):
             raise UsageError(f"two sources are labelled '{source.label}' but differ in role or split; give one a name")
-    return _distinct(prompt for source in parsed for prompt in _load(source))
+    return _distinct((prompt for source in parsed for prompt in _load(source, answers)), answers)
 
 
-def _distinct(prompts: Iterable[Prompt]) -> list[Prompt]:
-    first: dict[str, Prompt] = {}
+def training_prompts(
+    sources: Sequence[PromptSource], holdout: Holdout | None, *, given_answers: bool
+) -> tuple[list[Prompt], list[Prompt]]:
+    """What a training learns from, and what it holds out by name."""
+    prompts = load_prompts(sources, answers=given_answers)
+    return hold_out(prompts, holdout) if holdout else (prompts, [])
+
+
+def _held_out_of(reference: str) -> list[Prompt]:
+    """The held-out prompts of a run. Raises DataError if it has none, or its sources are not what they were."""
+    training = read_manifest(resolve(reference)).training
+    corpus = training.settings.get("corpus", {}) if training else {}
+    if training is None or not corpus.get("holdout"):
+        raise DataError(f"{_HELD_OUT}{reference}: this run held nothing out; its configuration has no corpus.holdout")
+    sources = [PromptSource.model_validate(source) for source in corpus["prompts"]]
+    holdout, given = Holdout.model_validate(corpus["holdout"]), corpus.get("given_answers", False)
+    trained, held = training_prompts(sources, holdout, given_answers=given)
+    if prompt_set_hash(trained) != training.prompt_set_sha256:
+        raise DataError(
+            f"{_HELD_OUT}{reference}: its sources ({', '.join(s.source for s in sources)}) now hold other prompts than "
+            "it was trained on; bring those back"
+        )
+    return held
+
+
+def _distinct(prompts: Iterable[Prompt], answers: bool = False) -> list[Prompt]:
+    first: dict[object, Prompt] = {}
     for prompt in prompts:
-        first.setdefault(prompt.prompt_id, prompt)
+        said = (prompt.answers, prompt.thought) if answers else None
+        first.setdefault((prompt.prompt_id, said), prompt)
     return list(first.values())
 
 
-def _load(source: PromptSource) -> list[Prompt]:
+def _load(source: PromptSource, answers: bool) -> list[Prompt]:
     if source.source in FAMILIES:
         if source.count is None:
             raise UsageError(f"{source.label}: say how many prompts, e.g. {source.label}:200")
@@ -125,8 +164,12 @@ def _load(source: PromptSource) -> list[Prompt]:
             split=source.split,
             per_template=source.per_template,
         )
-    rows = _rows(source.source)
-    distinct = _distinct(prompt_files.prompts_of_rows(rows, source.source, source.label, source.fields))
+    if source.source.startswith(_HELD_OUT):
+        held = _held_out_of(source.source.removeprefix(_HELD_OUT))
+        distinct = [replace(prompt, dataset=source.name) for prompt in held] if source.name else held
+    else:
+        rows = _rows(source.source)
+        distinct = _distinct(prompt_files.prompts_of_rows(rows, source.source, source.label, source.fields), answers)
     if source.count is None:
         return distinct
     if source.count > len(distinct):

@@ -7,6 +7,7 @@ import pandas as pd
 from analysis import wording
 from analysis.comparison.facts import ArmSummary
 from analysis.comparison.pairwise import Comparison
+from analysis.measures.gates import NOT_POSITIVE
 from analysis.report.markdown import table
 from analysis.runlog.schema import GATE_QUANTITIES
 from analysis.wording import interval, number, p_value, percent, signed
@@ -39,8 +40,12 @@ def spread_table(arm: ArmSummary) -> str | None:
             log = by_quantity.loc["log_ratio"]
             identified = [_with_interval(log["sd"], log["sd_lo"], log["sd_hi"])]
             identified += [number(log["sd_within"]), number(log["sd_between"])]
-        rows.append((role, layer, *parts, *identified))
-    return table([*headers, "within prompts", "between prompts"], rows, numeric=7)
+        lacking = by_quantity.loc[NOT_POSITIVE, "mean"] if NOT_POSITIVE in by_quantity.index else 0.0
+        rows.append((role, layer, *parts, *identified, percent(lacking, 1)))
+    headers += ["within prompts", "between prompts"]
+    if NOT_POSITIVE in arm.gates.table["quantity"].to_numpy():
+        return table([*headers, "gate <= 0 (not in the logs)"], rows, numeric=8)
+    return table(headers, [row[:-1] for row in rows], numeric=7)
 
 
 def _with_interval(value: float, lo: float, hi: float) -> str:

@@ -10,12 +10,12 @@ import pytest
 import statsmodels.api as sm
 
 from analysis.measures.gain import gain_by_spread
-from analysis.measures.gates import Gates, summarise
+from analysis.measures.gates import NOT_POSITIVE, Gates, summarise
 from analysis.measures.history import health, load_history
 from analysis.runlog.load import load
 from analysis.runlog.pairing import pair
-from analysis.runlog.reading import Run
-from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES
+from analysis.runlog.reading import Run, conform, rows_to_table
+from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES, KEY
 from analysis.runlog.writing import RunWriter
 from analysis.wording import Caution
 from tests.analysis.runs import LAYERS, prompts_of, write_run
@@ -111,6 +111,34 @@ def test_spread_over_tokens_and_its_parts(tmp_path):
     per_prompt = np.array([((v - tokens.mean()) ** 2).mean() for v in values])
     half = 1.966 * per_prompt.std(ddof=1) / 20
     assert (row["sd_lo"], row["sd_hi"]) == pytest.approx((tokens.var() + np.array([-half, half])) ** 0.5, rel=1e-3)
+
+
+def signed_gates(folder, **columns):
+    """Ten answer tokens a prompt at layer 2: four gates of e, two of 1/e, four not positive."""
+    write_run(folder, prompts_of([1, 2, 3]), fusion="gated", gates=False)
+    writer = RunWriter.resume(folder)
+    zeros = {f"{q}_{kind}": 0.0 for q in (*GATE_QUANTITIES, "log_gate", "log_ratio") for kind in ("sum", "sumsq")}
+    found = {"n": 10, "n_log": 3, "log_gate_sum": 2.0, "log_gate_sumsq": 6.0} | columns
+    keys = Run.open(folder).read("prompts").select([*KEY, "temperature", "dataset"]).to_pylist()
+    table = rows_to_table("gate_stats", [{**key, "role": "answer", "layer": 2, **zeros, **found} for key in keys])
+    if "n_log_gate" not in columns:
+        table = table.drop_columns(["n_log_gate"])
+    writer.append("gate_stats", conform(table, "gate_stats", "test"))
+    writer.commit()
+    return summarise(load(Run.open(folder), "prefix")).table.set_index("quantity")
+
+
+def test_logs_are_over_positive_gates_and_the_share_of_the_others_is_told(tmp_path):
+    table = signed_gates(tmp_path / "a", n_log_gate=6)
+    assert table.loc["log_gate", ["mean", "tokens"]].tolist() == [pytest.approx(2 / 6), 18]
+    assert table.loc["log_ratio", "tokens"] == 9
+    assert table.loc[NOT_POSITIVE, ["mean", "tokens"]].tolist() == [pytest.approx(0.4), 30]
+
+
+def test_a_run_from_before_the_count_of_positive_gates_is_read(tmp_path):
+    table = signed_gates(tmp_path / "a", n_log=10)
+    assert table.loc["log_gate", ["mean", "tokens"]].tolist() == [pytest.approx(0.2), 30]
+    assert NOT_POSITIVE not in table.index
 
 
 def test_a_gate_that_does_not_move_has_no_spread(tmp_path):

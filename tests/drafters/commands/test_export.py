@@ -147,7 +147,7 @@ def test_the_reference_implementation_gives_the_same_logits(tiny, tmp_path, via)
     torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "softmax", "tanh", "linear"])
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax", "tanh", "affine", "linear"])
 @pytest.mark.parametrize("kv", ["shared", "separate"])
 def test_a_folded_gate_is_the_same_function(tiny, activation, kv):
     gated = drafter_for(tiny, fusion="gated", gate_input="none", gate_activation=activation, kv=kv)

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from analysis.commands.report import PlanEntry
 from drafters.config import load_config, read_yaml
 from drafters.evaluation.controls import CONTROLS
+from drafters.model.fusion import GatedFusion
+from tests.drafters.configs import drafter_config
 
 RECIPES = Path(__file__).parents[3] / "drafters" / "recipes"
 NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-common.yaml")
@@ -44,3 +47,17 @@ def test_dflare_as_published():
     assert (drafter.fusion, drafter.kv, drafter.num_layers, drafter.block_size) == ("layerwise", "separate", 7, 16)
     assert drafter.target_layers == (1, 5, 9, 13, 17, 21, 25, 29, 33)
     assert arm.loss.weighting == "progressive"
+
+
+def test_the_experiment_of_the_write_up():
+    """One epoch, batches of 32, 700 prompts held out; and a gate with its parameters that starts as DFlash."""
+    arms = [load_config(RECIPES / f"qwen3-8b-{name}.yaml") for name in ("dflash", "dynadflash", "dflare")]
+    for arm in arms:
+        assert (arm.training.epochs, arm.training.batch * arm.training.accumulate, arm.training.warmup) == (1, 32, 0.04)
+        assert arm.corpus == arms[0].corpus and arm.corpus.holdout.count == 700
+    gate = GatedFusion(drafter_config(fusion="gated", gate_activation=arms[1].drafter.gate_activation)).gate
+    assert gate.weight.numel() == 3 * 24  # T x H
+    assert torch.equal(gate(torch.randn(5, 3, 24)), torch.ones(5, 3))
+    with torch.no_grad():
+        gate.weight -= 10
+    assert (gate(torch.randn(5, 3, 24)) < 0).any()  # unbounded

@@ -176,7 +176,8 @@ class TestAnswersOfEngines:
         example = corpus[0]
         text = target.tokenizer.decode(example.tokens)
         learnt = target.tokenizer.decode(example.tokens[example.supervised])
-        assert text.startswith(start := "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        start = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        assert text.startswith(start)
         return text.removeprefix(start), learnt, corpus
 
     @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_block_groups_give_the_same_output_and_gradients(monkeypatch):
         torch.testing.assert_close(parameter.grad, expected, rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "softmax", "tanh"])
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax", "tanh", "affine"])
 @pytest.mark.parametrize("count", [1, 3, 5, 7, 9])
 @pytest.mark.parametrize("gate_input", ["last", "none"])
 def test_untrained_gate_is_concat_bit_for_bit(activation, count, gate_input):
@@ -158,6 +158,7 @@ def test_gated_fusion_is_its_formula(activation):
         "sigmoid": lambda: 2 / (1 + (-z).exp()),
         "softmax": lambda: 3 * z.exp() / z.exp().sum(-1, keepdim=True),
         "tanh": lambda: 1 + z.tanh(),
+        "affine": lambda: 1 + z,
         "linear": lambda: z,
     }[activation]()
     u = torch.cat([g[..., i : i + 1] * h[..., i, :] for i in range(3)], -1) @ fusion.fc.weight.double().T

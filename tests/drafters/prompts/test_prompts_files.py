@@ -5,6 +5,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -200,6 +201,28 @@ def test_hub_data_set_from_a_local_folder(write, tmp_path, monkeypatch, layout):
         load_prompts([f"{folder}:dev"])
     with pytest.raises(UsageError, match="expected hf:org/name"):
         load_prompts([f"{folder}:a:b:c"])
+
+
+@pytest.mark.parametrize(
+    ("address", "config", "split"),
+    [
+        ("org/name:train[:99%]", None, "train[:99%]"),
+        ("org/name:main:train[10:20]", "main", "train[10:20]"),
+        ("org/name:train", None, "train"),
+        ("org/name", None, None),
+    ],
+)
+def test_a_slice_of_a_split_keeps_its_colon(monkeypatch, address, config, split):
+    asked = []
+
+    def load_dataset(path, name, split):
+        asked.append((path, name, split))
+        return [{"question": "a", "answer": "b"}]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset, DatasetDict=dict))
+    (prompt,) = load_prompts([f"hf:{address}"])
+    assert asked == [("org/name", config, split)]
+    assert prompt.dataset == "name"
 
 
 def test_hub_without_its_package_names_the_extra(monkeypatch):

@@ -37,7 +37,7 @@ STATIC = {"fusion": "gated", "gate_input": "none"}
     ("source", "ours"),
     [
         ({}, {}),
-        *(({}, {"fusion": "gated", "gate_activation": a}) for a in ("sigmoid", "softmax", "tanh")),
+        *(({}, {"fusion": "gated", "gate_activation": a}) for a in ("sigmoid", "softmax", "tanh", "affine")),
         ({}, STATIC),
         ({}, SEPARATE),
         ({}, OWN),
