@@ -8,13 +8,11 @@ once and kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
-
-if TYPE_CHECKING:
-    from drafters.config import DrafterConfig
 
 TYPES = ("default", "linear", "yarn", "llama3")
 _FIELDS = {
@@ -51,13 +49,14 @@ def check_rope(parameters: Mapping[str, Any], head_dim: int) -> None:
         )
 
 
-def frequencies(config: DrafterConfig) -> tuple[torch.Tensor, float]:
+def frequencies(config: Qwen3Config) -> tuple[torch.Tensor, float]:
     """Angular frequencies, fp32 [rotated dimensions / 2], and the factor on cos and sin."""
-    parameters = config.rope_parameters
+    parameters: dict[str, Any] = dict(config.rope_parameters or {})
     if parameters["rope_type"] == "default":
+        assert config.head_dim is not None
         size = int(config.head_dim * parameters.get("partial_rotary_factor", 1.0))
         return 1.0 / (parameters["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size)), 1.0
-    rope = Qwen3RotaryEmbedding(config.qwen3())  # transformers knows the scalings
+    rope = Qwen3RotaryEmbedding(config)  # transformers knows the scalings
     return rope.inv_freq, rope.attention_scaling
 
 

@@ -17,10 +17,10 @@ from analysis.errors import DataError, Parser, run_command
 from analysis.runlog.addresses import resolve
 from drafters.commands.evaluate import common_target, load_arm
 from drafters.commands.train import default_device
-from drafters.decoding.acceptance import StepCount
 from drafters.decoding.decode import Decoded, decode
 from drafters.decoding.sampling import Sampling
 from drafters.evaluation.arms import BlockArm
+from drafters.model.acceptance import StepCount
 from drafters.target.frozen import Target
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import torch
 
 from analysis.errors import DataError
-from drafters.decoding.acceptance import StepCount, close_step
 from drafters.decoding.masks import attention_mask, check_masks
 from drafters.decoding.ragged import RaggedCache, Store
 from drafters.decoding.sampling import Sampling, accept_sampled, draw
 from drafters.keyed import torch_generator
+from drafters.model.acceptance import StepCount, close_step
 from drafters.model.drafter import Context, Drafter
 from drafters.model.head import Head
 from drafters.target.frozen import Target

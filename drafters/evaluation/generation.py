@@ -15,11 +15,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from analysis.errors import DataError
-from drafters.decoding.acceptance import output_hash, repetition
 from drafters.decoding.decode import Decoded, DecodeOutput, Seconds, decode
 from drafters.decoding.sampling import Sampling
 from drafters.evaluation.arms import Arm, BlockArm
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
+from drafters.model.acceptance import output_hash, repetition
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import Target
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES
-from drafters.decoding.acceptance import count_first_block, output_hash, repetition
 from drafters.evaluation.arms import Arm
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.keyed import permutation
+from drafters.model.acceptance import count_first_block, output_hash, repetition
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import GreedyOutput, Target
 

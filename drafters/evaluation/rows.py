@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drafters.decoding.acceptance import StepCount
 from drafters.evaluation.arms import Arm
+from drafters.model.acceptance import StepCount
 from drafters.prompts.sources import Prompt
 
 TABLES = ("acceptance", "prompts", "timings", "gates", "gate_stats")

@@ -191,7 +191,7 @@ class Drafter(nn.Module):
         self.fusion = FUSIONS[config.fusion](config)
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        inv_freq, self.rope_scale = frequencies(config)
+        inv_freq, self.rope_scale = frequencies(config.qwen3())
         self.register_buffer("inv_freq", inv_freq, persistent=False)
 
     def initialise(self, seed: int) -> Drafter:

@@ -129,7 +129,7 @@ def block_loss(
     ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` [V, H] frozen output rows, ``labels`` int64
     [b, N, B - 1] as row numbers of ``head`` (``IGNORED``: not supervised), ``real`` bool [b, N] tells blocks
     from padding, ``at_risk`` bool [b, N, B - 1] which slots may be accepted: those before a stop token, as in
-    drafters.decoding.acceptance.
+    drafters.model.acceptance.
     """
     supervised = labels != IGNORED
     ce, best = _cross_entropy(hidden[supervised], head, labels[supervised])

@@ -20,8 +20,8 @@ from drafters.checkpoints.folder import load_drafter, load_training_state, save_
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus.build import Corpus, CorpusExample
 from drafters.corpus.features import FeatureReader
-from drafters.decoding.acceptance import count_first_block
 from drafters.keyed import permutation
+from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.model.drafter import Drafter
 from drafters.model.head import Head

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drafters.config import LossSettings
-from drafters.decoding.acceptance import count_first_block
+from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import IGNORED, make_blocks
 from drafters.training import losses
 from drafters.training.losses import block_loss, decaying, default_gamma, dpace_weights, fixed_weights, step_weights

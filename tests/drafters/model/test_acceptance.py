@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.runlog.schema import ENDINGS
-from drafters.decoding.acceptance import count_step, output_hash, repetition
+from drafters.model.acceptance import count_step, output_hash, repetition
 
 STOP = frozenset({0})
 
