@@ -39,7 +39,7 @@ def untrained(run: Run) -> bool:
 
 def require_one_arm(runs: Sequence[Run]) -> None:
     """Raises DataError, naming two runs, if they are not trainings of one arm: something of the recipe is recorded in
-    both and differs, or their seeds are the same."""
+    both and differs, or they are of one training."""
     for place, run in enumerate(runs):
         for what, value in _SAME:
             if (where := _difference(value(runs[0].manifest), value(run.manifest))) is not None:
@@ -48,11 +48,21 @@ def require_one_arm(runs: Sequence[Run]) -> None:
                     "give runs of one recipe to each side of --vs"
                 )
         for earlier in runs[:place]:
-            if seeds_of(run) and seeds_of(run) == seeds_of(earlier):
+            if (same := _copies(earlier, run)) is not None:
                 raise DataError(
-                    f"{earlier.address} and {run.address} are runs of one arm with the same seeds ({seed_name(run)}); "
-                    "give each seed once"
+                    f"{earlier.address} and {run.address} are runs of one arm with the same {same}; give each training "
+                    "once"
                 )
+
+
+def _copies(a: Run, b: Run) -> str | None:
+    """What shows that two runs are of one training; None if nothing does."""
+    if seeds_of(a) and seeds_of(a) == seeds_of(b):
+        return f"seeds ({seed_name(a)})"
+    weights = [run.manifest.drafter.checkpoint_sha256 if run.manifest.drafter else None for run in (a, b)]
+    if weights[0] is not None and weights[0] == weights[1]:
+        return "weights"
+    return "address" if a.address == b.address else None
 
 
 def cautions_of_arm(side: str, runs: Sequence[Run]) -> tuple[Caution, ...]:

@@ -70,6 +70,26 @@ def test_copies_of_a_seed_are_refused(trainings, tmp_path):
     copy = write_run(tmp_path / "copy", prompts_of([1, 2]), change=seeded(0), **BARE)
     with pytest.raises(DataError, match=r"runs of one arm with the same seeds \(0\)"):
         compare_seeds([trainings["a", 0], copy], [trainings["b", 0], trainings["b", 1]])
+
+    def no_seeds(manifest):
+        manifest.training = manifest.drafter = None
+
+    unknown = write_run(tmp_path / "unknown", prompts_of([1, 2]), change=no_seeds, **BARE)
+    with pytest.raises(DataError, match="runs of one arm with the same address"):
+        compare_seeds([unknown, unknown], [trainings["b", 0], trainings["b", 1]])
+
+    def same_weights(manifest):
+        seeded(7)(manifest)
+        manifest.drafter.checkpoint_sha256 = "99" * 32
+
+    def other_seed(manifest):
+        same_weights(manifest)
+        seeded(8)(manifest)
+
+    first = write_run(tmp_path / "first", prompts_of([1, 2]), change=same_weights, **BARE)
+    second = write_run(tmp_path / "second", prompts_of([1, 2]), change=other_seed, **BARE)
+    with pytest.raises(DataError, match="runs of one arm with the same weights"):
+        compare_seeds([first, second], [trainings["b", 0]])
     with pytest.raises(UsageError, match="at least two trainings of one arm"):
         compare_seeds([trainings["a", 0]], [trainings["b", 0]])
     with pytest.raises(UsageError, match="at least two trainings of one arm"):
@@ -192,6 +212,12 @@ def test_the_protocol_is_one_that_every_run_has(tmp_path):
 def test_protocols_that_some_runs_have_are_passed_over():
     shipped = [[f"study-{arm}", f"study-{arm}-seed1"] for arm in ("dflash", "dflare")]  # the first have answers too
     assert compare_seeds(*shipped).protocol == "prefix"
+
+
+def test_the_mix_of_prompts_that_decides_the_sign_is_named():
+    found = compare_seeds("study-next-token", ["study-dflare", "study-dflare-seed3"])
+    assert found.overall.estimate.estimate * found.balanced.estimate.estimate < 0
+    assert "simpson-balanced" in {c.code for c in found.cautions}
 
 
 def test_few_common_prompts_are_refused(trainings, tmp_path):
