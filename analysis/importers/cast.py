@@ -8,7 +8,8 @@ file does not say whether they are pooled or means over prompts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.importers.model import Aggregate, Found, Imported, Response, RowError, optional_real, problem, real
@@ -21,16 +22,16 @@ _MS, _LENGTH = "_ms", "_R"
 
 def recognise(source: Source) -> int:
     """1 for a file of settings with domains."""
-    return int(any(_lists(domain) for _, _, domain in _domains(source.document)))
+    return int(any(_lists(domain) for *_, domain in _domains(source.document)))
 
 
-def _domains(document: Any) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """(domain's name, its setting, the domain)."""
+def _domains(document: Any) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    """(name of a setting, of a domain of it, the setting, the domain)."""
     for name, setting in document.items() if isinstance(document, dict) else ():
         domains = setting.get("domains") if isinstance(setting, dict) else None
         for domain, value in domains.items() if isinstance(domains, dict) else ():
             if isinstance(value, dict):
-                yield (domain if len(document) <= 2 else f"{name}/{domain}"), setting, value
+                yield name, domain, setting, value
 
 
 def _lists(domain: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -39,44 +40,60 @@ def _lists(domain: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def read(source: Source) -> Found:
-    """One run per arm."""
+    """One run per arm; per setting and arm where the settings differ in their target, or share a domain."""
     problems: list[Problem] = []
-    responses: dict[str, list[Response]] = {}
-    aggregates: dict[str, list[Aggregate]] = {}
-    targets = set()
-    for domain, setting, value in _domains(source.document):
+    found = list(_domains(source.document))
+    apart = _are_apart(found)
+    runs: dict[tuple[str, str], _Arm] = {}
+    for name, domain, setting, value in found:
         times = _lists(value)
         per_seed = isinstance(setting.get("seeds"), list)
         if not per_seed and len({len(values) for values in times.values()}) > 1:
             sizes = ", ".join(f"{arm} {len(values)}" for arm, values in times.items())
-            problems.append(Problem(None, f"{domain}: the arms have different numbers of prompts ({sizes})"))
+            problems.append(Problem(None, f"{name}, {domain}: the arms have different numbers of prompts ({sizes})"))
             continue
-        if isinstance(setting.get("target"), str):
-            targets.add(setting["target"])
         for arm, values in times.items():
+            of_arm = runs.setdefault((name if apart else "", arm), _Arm())
+            if isinstance(setting.get("target"), str):
+                of_arm.targets.add(setting["target"])
             try:
                 if per_seed:
-                    aggregates.setdefault(arm, []).append(_over_seeds(domain, arm, value, values))
+                    of_arm.aggregates.append(_over_seeds(domain, arm, value, values))
                 else:
-                    responses.setdefault(arm, []).extend(_prompts(domain, values))
+                    of_arm.responses += _prompts(domain, values)
             except RowError as error:
-                problems.append(problem(None, error, f"{domain}: "))
-    target = targets.pop() if len(targets) == 1 else None
-    runs = [
-        Imported(
-            format=NAME,
-            label=arm,
-            variant=arm,
-            counting=Counting(prefill_token="unknown", last_step="unknown", time="per token"),
-            responses=responses.get(arm, []),
-            aggregates=aggregates.get(arm, []),
-            mode="plain" if arm in ("ar", "baseline", "plain") else "draft",
-            target=target,
-            unknown=["ids of the prompts: they pair by place", "output tokens and steps of each prompt", "block size"],
-        )
-        for arm in sorted({*responses, *aggregates})
-    ]
-    return Found(runs, problems)
+                problems.append(problem(None, error, f"{name}, {domain}: "))
+    return Found([_run(setting, arm, runs[setting, arm]) for setting, arm in sorted(runs)], problems)
+
+
+@dataclass
+class _Arm:
+    """What the settings of a run hold of an arm."""
+
+    responses: list[Response] = field(default_factory=list)
+    aggregates: list[Aggregate] = field(default_factory=list)
+    targets: set[str] = field(default_factory=set)
+
+
+def _are_apart(found: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]) -> bool:
+    """Whether settings are runs of their own: they have several targets, or a domain in common."""
+    targets = {str(setting.get("target")) for _, _, setting, _ in found}
+    domains = [domain for _, domain, *_ in found]
+    return len(targets) > 1 or len(set(domains)) < len(domains)
+
+
+def _run(setting: str, arm: str, of_arm: _Arm) -> Imported:
+    return Imported(
+        format=NAME,
+        label=f"{setting}/{arm}" if setting else arm,
+        variant=f"{setting}/{arm}" if setting else arm,
+        counting=Counting(prefill_token="unknown", last_step="unknown", time="per token"),
+        responses=of_arm.responses,
+        aggregates=of_arm.aggregates,
+        mode="plain" if arm in ("ar", "baseline", "plain") else "draft",
+        target=next(iter(of_arm.targets)) if len(of_arm.targets) == 1 else None,
+        unknown=["ids of the prompts: they pair by place", "output tokens and steps of each prompt", "block size"],
+    )
 
 
 def _prompts(domain: str, values: list[Any]) -> list[Response]:
@@ -86,6 +103,7 @@ def _prompts(domain: str, values: list[Any]) -> list[Response]:
             line=i + 1,
             dataset=domain,
             seconds=_positive(ms, f"time of prompt {i}") / 1000,
+            placed=True,
         )
         for i, ms in enumerate(values)
     ]

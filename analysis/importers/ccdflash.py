@@ -1,7 +1,8 @@
 """Traces of CC-DFlash: four conditions in one file, each a run; warm-ups are dropped.
 
-C1 plain decoding, C2 DFlash, C3 and C4 the same on compressed prompts. ``acceptance_lengths`` count the bonus token
-and are cut at the stop token, the prefill token is in none: they sum to generated_token_count - 1.
+C1 plain decoding, C2 DFlash, C3 and C4 the same on compressed prompts. A row is of plain decoding where it says so
+(``runtime_condition``, or its condition's id) and states nothing of a draft. ``acceptance_lengths`` count the bonus
+token and are cut at the stop token, the prefill token is in none: they sum to generated_token_count - 1.
 ``accepted_tokens`` counts what the last step accepted before the cut.
 """
 
@@ -28,6 +29,9 @@ from analysis.importers.source import Problem, Row, Source
 from analysis.runlog.counting import Counting
 
 NAME = "CC-DFlash trace"
+#: What only a drafter's row states, and what one without a drafter calls itself.
+_OF_DRAFTS = ("draft_calls", "drafted_tokens", "verification_calls", "accepted_tokens", "draft_time_ms", "tau")
+_PLAIN = ("baseline", "plain", "ar", "autoregressive", "Baseline-AR")
 
 
 def recognise(source: Source) -> int:
@@ -80,7 +84,7 @@ def read(source: Source) -> Found:
 def _response(row: Row) -> Response:
     value = row.value
     if value.get("status") not in (None, "success"):
-        raise RowError(f"status is {str(value.get('status'))[:40]!r}, not success")
+        raise RowError(f"status is {str(value.get('status'))[:40]!r}, not success", "failed")
     generated = integer(value.get("generated_token_count"), "generated_token_count")
     ids = value.get("generated_token_ids")
     if ids is not None:
@@ -111,9 +115,19 @@ def _response(row: Row) -> Response:
     )
 
 
+def _is_plain(value: Mapping[str, Any]) -> bool:
+    """Whether a row says that nothing was drafted."""
+    stated = value.get("runtime_condition")
+    if isinstance(stated, str):
+        return stated in _PLAIN
+    return value.get("condition_id") in ("C1", "C3") or value.get("condition") in _PLAIN
+
+
 def _steps(value: Mapping[str, Any], generated: int) -> dict[str, Any]:
     """Steps of a row, none for plain decoding. Raises RowError where the row's own counts disagree."""
     if value.get("acceptance_lengths") is None:
+        if (named := next((name for name in _OF_DRAFTS if value.get(name)), None)) or not _is_plain(value):
+            raise RowError(f"no acceptance_lengths, though {named or 'the condition'} speaks of a drafter")
         return {"steps": max(generated - 1, 0), "tokens": max(generated - 1, 0)}
     emitted = integers(value["acceptance_lengths"], "acceptance_lengths", least=1)
     if sum(emitted) + 1 != generated:
@@ -121,6 +135,8 @@ def _steps(value: Mapping[str, Any], generated: int) -> dict[str, Any]:
     calls = optional_integer(value, "verification_calls")
     if calls is not None and calls != len(emitted):
         raise RowError(f"{len(emitted)} acceptance_lengths, but verification_calls is {calls}")
+    if not emitted:
+        raise RowError("no verification step", "no steps")
     drafted_tokens = optional_integer(value, "drafted_tokens")
     drafted = None
     if drafted_tokens is not None and emitted and drafted_tokens % len(emitted) == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os.path import commonpath
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from analysis.errors import DataError, UsageError
 from analysis.importers.model import MOST_SAMPLES, Found, Imported, Response
+from analysis.importers.reasons import by_reason
 from analysis.importers.registry import Options, read_file
 from analysis.importers.source import Kind, Problem
 from analysis.importers.totals import distinct
@@ -19,7 +19,6 @@ from analysis.wording import counted
 LEFT_OUT = "of the log left out"
 #: Of the records of a file this share may be unusable; where more are, what is left is another sample.
 MOST_INVALID = 0.05
-_REASONS = 3
 _KINDS: dict[Kind, str] = {
     "invalid": "that cannot be used",
     "unrelated": "of something else",
@@ -28,7 +27,6 @@ _KINDS: dict[Kind, str] = {
     "no steps": "without verification steps",
     "run again": "that were run again",
 }
-_PARTICULARS = re.compile(r"'[^']*'|\d+|(?<=prompt )\S+|(?<=question )\S+")
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,6 @@ class Collected:
             if some:
                 found.append(f"{counted(len(some), 'row')} {what} {LEFT_OUT}: {by_reason(some)}")
         return found
-
-
-def by_reason(problems: Sequence[tuple[str, Problem]]) -> str:
-    """How many rows there are for each of the most usual reasons, which are one but for their numbers and names."""
-    alike: dict[str, list[str]] = {}
-    for name, problem in problems:
-        alike.setdefault(_PARTICULARS.sub("", problem.reason), []).append(
-            f"{name}, {problem}" if name else str(problem)
-        )
-    usual = sorted(alike.values(), key=len, reverse=True)
-    told = [f"{len(some):,} as {some[0]}" for some in usual[:_REASONS]]
-    told += [f"{sum(map(len, usual[_REASONS:])):,} for other reasons"] if usual[_REASONS:] else []
-    return "; ".join(told)
 
 
 def collect(

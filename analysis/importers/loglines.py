@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.importers import llama_lines, vllm_lines
 from analysis.importers.model import PER_DRAFT, Aggregate, Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
-from analysis.importers.totals import counted
+from analysis.importers.totals import STEPS_WITHOUT_DRAFT, counted
 from analysis.importers.windows import Window, with_lengths
 from analysis.runlog.counting import Counting
 
@@ -68,7 +69,9 @@ def _vllm(source: Source, lines: Sequence[tuple[int, str]]) -> Found:
             "the drafter may have no draft for a step (n-grams, suffixes), and vLLM counts steps with a draft only: "
             "this is tokens per draft, not per pass of the target, and no verdict follows from it"
         )
-    return _pooled(source, whole, problems, "vllm", "windows of time", notes, per_draft=skips)
+    found = _pooled(source, whole, problems, "vllm", "windows of time", notes, per_draft=skips)
+    runs = [replace(run, unknown=[*run.unknown, STEPS_WITHOUT_DRAFT]) for run in found.runs]
+    return replace(found, runs=runs)
 
 
 def _since_start(source: Source, totals: Sequence[vllm_lines.SinceStart], problems: list[Problem]) -> Found:

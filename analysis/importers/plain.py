@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from analysis.errors import UsageError
 from analysis.importers import responses as lists
+from analysis.importers import specbench
 from analysis.importers.arms import PREFIX, arms_of, by_arm
 from analysis.importers.columns import FIELDS, Table
 from analysis.importers.model import (
@@ -44,12 +45,13 @@ _LONGEST_DRAFT = 64
 
 
 def parse_mapping(pairs: list[str]) -> dict[str, str]:
-    """{our field: column} of ``field=column`` arguments. Raises UsageError for a field that is none of ours."""
+    """{our field: column} of ``field=column`` arguments. Raises UsageError for an unknown field."""
+    known = dict.fromkeys([*FIELDS, *specbench.OF_ROW, *specbench.OF_CHOICE])
     mapping = {}
     for pair in pairs:
         name, found, column = pair.partition("=")
-        if not found or name not in FIELDS or not column:
-            raise UsageError(f"--map {pair}: write FIELD=COLUMN, where FIELD is one of {', '.join(FIELDS)}")
+        if not found or name not in known or not column:
+            raise UsageError(f"--map {pair}: write FIELD=COLUMN, where FIELD is one of {', '.join(known)}")
         mapping[name] = column
     return mapping
 

@@ -15,15 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from analysis.importers.model import MOST, Aggregate, Found, Imported, RowError
+from analysis.importers.model import MOST, PER_DRAFT, Aggregate, Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
-from analysis.importers.totals import counted
+from analysis.importers.totals import STEPS_WITHOUT_DRAFT, counted, without_draft
 from analysis.runlog.counting import Counting
 
 NAME = "Prometheus counters"
 ALL = "all requests"
 _LINE = re.compile(
-    r"^\s*(?P<engine>vllm|llamacpp):spec_decode_num_(?P<name>drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
+    r"^\s*(?P<engine>vllm|llamacpp):(?:spec_decode_num_)?"
+    r"(?P<name>drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos|generation_tokens|request_success)"
     r'_total(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(?P<value>\S+)'
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -34,7 +35,7 @@ Snapshot = dict[Series, float]
 
 def recognise(source: Source) -> int:
     """How many lines are counters of speculative decoding."""
-    return sum(bool(_LINE.match(line)) for line in source.opening())
+    return sum(bool(_LINE.match(line)) and "spec_decode" in line for line in source.opening())
 
 
 def read(source: Source, before: Source | None = None) -> Found:
@@ -67,7 +68,7 @@ def read(source: Source, before: Source | None = None) -> Found:
                 _require_before(its, snapshots[0], starts)
             aggregate, notes_of_engine = _aggregate(rise)
         except RowError as error:
-            problems.append(Problem(None, f"{which} left out: {error}" if which else str(error)))
+            problems.append(problem(None, error, f"{which} left out: " if which else ""))
             continue
         if starts:
             notes.append(
@@ -86,7 +87,7 @@ def read(source: Source, before: Source | None = None) -> Found:
         aggregates=[_summed(good)],
         engine=engine,
         target=models.pop() if len(models) == 1 else None,
-        unknown=["rows per prompt", "prompts", "drafter", "time"],
+        unknown=["rows per prompt", "prompts", "drafter", "time", STEPS_WITHOUT_DRAFT],
         notes=[*notes, *told],
     )
     return Found([run], problems)
@@ -161,9 +162,14 @@ def _aggregate(rise: Mapping[Series, int]) -> tuple[Aggregate, list[str]]:
             raise RowError(f"accepted tokens at position {position[:20]!r}")
         positions[int(position)] += count
     if missing := [name for name in ("drafts", "accepted_tokens") if name not in totals]:
-        raise RowError(f"no counter {', '.join(missing)}")
+        raise RowError(f"no counter {', '.join(missing)}", "no steps")
     accepted_at = [positions[i] for i in range(max(positions) + 1)] if positions else None
-    return counted(ALL, totals["drafts"], totals["accepted_tokens"], totals.get("draft_tokens"), accepted_at)
+    drafts, accepted = totals["drafts"], totals["accepted_tokens"]
+    skipped = without_draft(drafts, accepted, totals.get("generation_tokens"), totals.get("request_success"))
+    aggregate, notes = counted(
+        ALL, drafts, accepted, totals.get("draft_tokens"), accepted_at, mean_of=PER_DRAFT if skipped else None
+    )
+    return aggregate, [*([skipped] if skipped else []), *notes]
 
 
 def _summed(engines: list[Aggregate]) -> Aggregate:
@@ -177,5 +183,6 @@ def _summed(engines: list[Aggregate]) -> Aggregate:
         sum(engine.accepted or 0 for engine in busy),
         sum(n for n in draft_tokens if n is not None) if None not in draft_tokens else None,
         [sum(column) for column in zip_longest(*(a for a in at if a), fillvalue=0)] if None not in at else None,
+        mean_of=next((engine.mean_of for engine in busy if engine.mean_of), None),
     )
     return aggregate

@@ -23,8 +23,9 @@ from analysis.importers import (
     tables,
     vllm,
 )
-from analysis.importers.columns import Table
+from analysis.importers.columns import FIELDS, Table
 from analysis.importers.model import Found, RowError
+from analysis.importers.reasons import by_reason
 from analysis.importers.source import Source, several_values
 
 
@@ -87,9 +88,9 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
         raise DataError(f"{path}: {error}") from error
     found = replace(found, runs=[run for run in found.runs if run.responses or run.aggregates])
     if not found.runs:
-        first = f"; the first: {found.problems[0]}" if found.problems else ""
-        count = len(found.problems)
-        raise DataError(f"{path}: taken as {key}, but no row could be used ({count} left out{first})")
+        left_out = [("", problem) for problem in found.problems if problem.kind != "detail"]
+        why = f": {by_reason(left_out)}" if left_out else ""
+        raise DataError(f"{path}: taken as {key}, but no row could be used ({len(left_out)} left out{why})")
     return key, found
 
 
@@ -98,7 +99,7 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
     if options.before is not None:
         return "prometheus", source
     if options.mapping:
-        return "plain", source
+        return ("specbench" if _of_answers(options.mapping, source) else "plain"), source
     if why := declined.reason(source):
         raise DataError(f"{source.path}: {why}")
     # the opening tells, but of a log with a long start; a table is told by its opening or not at all
@@ -110,6 +111,13 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
     if why := declined.reason_of_text(replace(source, whole=True)):
         raise DataError(f"{source.path}: {why}")
     raise DataError(f"{source.path}: {_unknown(source)}")
+
+
+def _of_answers(mapping: Mapping[str, str], source: Source) -> bool:
+    """Whether a mapping is of answer files' fields."""
+    if set(mapping) <= {*specbench.OF_ROW, *specbench.OF_CHOICE}:
+        return not set(mapping) <= set(FIELDS) or bool(specbench.recognise(source))
+    return False
 
 
 def _unknown(source: Source) -> str:
@@ -134,6 +142,8 @@ def _unknown(source: Source) -> str:
 
 
 def _read(key: str, source: Source, options: Options) -> Found:
+    if key == "specbench":
+        return specbench.read(source, options.mapping)
     if key == "plain":
         return plain.read(source, options.mapping, options.prefill_token)
     if key == "prometheus" and options.before is not None:

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from analysis.importers.arms import arms_of, by_arm
+from analysis.importers.evidence import of_drafting
 from analysis.importers.model import (
     MOST_AT_ONCE,
     Aggregate,
@@ -31,9 +33,9 @@ from analysis.importers.model import (
     problem,
     real,
 )
-from analysis.importers.responses import BY_PLACE, DATASETS_UNKNOWN, PLACE, place_of
+from analysis.importers.responses import BY_PLACE, DATASETS, DATASETS_UNKNOWN, IDS, SAMPLES, place_of
 from analysis.importers.served import load_of, requests_of, settings_of
-from analysis.importers.source import Problem, Row, Source
+from analysis.importers.source import Kind, Problem, Row, Source
 from analysis.importers.totals import rounding
 from analysis.runlog.counting import Counting
 
@@ -53,7 +55,8 @@ def _kind(row: Mapping[str, Any]) -> str | None:
         return REQUESTS
     if meta is not row and {"completion_tokens", "e2e_latency"} <= meta.keys():
         return PLAIN
-    if "accept_length" in row and {"completed", "duration"} <= row.keys():
+    own = "accept_length" in row or str(row.get("backend")).startswith("sglang")
+    if own and {"completed", "duration"} <= row.keys():
         return SERVING
     return ONE_BATCH if {"acc_length", "batch_size", "output_len"} <= row.keys() else None
 
@@ -73,13 +76,15 @@ def read(source: Source) -> Found:
     expected = max(set(kinds), key=lambda kind: (kinds.count(kind), kind))
     problems: list[Problem] = []
     requests: list[_Request] = []
+    rows: list[Row] = []
     aggregates: list[Aggregate] = []
     for row in source.rows():
         try:
-            if _kind(row.value) != expected:
-                raise RowError(f"not a row of {expected}")
+            if (kind := _kind(row.value)) != expected:
+                raise RowError(f"not a row of {expected}", "unrelated" if kind is None else "invalid")
             if expected in (REQUESTS, PLAIN):
                 requests.append(_request(row))
+                rows.append(row)
             elif expected == SERVING:
                 aggregates.append(_serving(row.value))
             else:
@@ -87,12 +92,31 @@ def read(source: Source) -> Found:
         except RowError as error:
             problems.append(problem(row.line, error))
     counting, notes = _rule(requests)
-    responses = last_of_each([r for request in requests for r in _response(request, counting, problems)], problems)
-    if expected == SERVING:
+    drafter = next((found for row in source.sample if (found := of_drafting(row))), None)
+    key_of = {row.line: request.response for row, request in zip(rows, requests, strict=True)}
+    arms = arms_of(rows, lambda row: None if key_of[row.line].placed else key_of[row.line].key, _others)
+    responses = last_of_each(
+        [
+            replace(response, arm=arm)
+            for request, arm in zip(requests, arms, strict=True)
+            for response in _response(request, counting, problems)
+        ],
+        problems,
+    )
+    mode: str | None = "draft"
+    if expected == SERVING and any(a.tau is not None for a in aggregates):
         notes.append("accept_length is the server's mean since it started, not of this benchmark alone")
+    if expected in (SERVING, ONE_BATCH) and all(a.tau is None for a in aggregates):
+        mode = None
+        notes.append("no acceptance length is stated: tokens per step are not known, only times")
     if expected == PLAIN:
-        notes.append("no field of speculative decoding: plain decoding")
-    if any(request.response.prompt_id.split("/")[-1].startswith(PLACE) for request in requests):
+        mode = "plain" if drafter is None else None
+        notes.append(
+            "no field of speculative decoding: taken for plain decoding"
+            if drafter is None
+            else f"{drafter} names a drafter, but verification steps are not counted: only times are known"
+        )
+    if any(request.response.placed for request in requests):
         notes.append(BY_PLACE)
     unknown = ["target"] if expected == PLAIN else ["target", "block size"]
     if expected != PLAIN:
@@ -110,12 +134,18 @@ def read(source: Source) -> Found:
         ),
         responses=responses,
         aggregates=aggregates,
-        mode="plain" if expected == PLAIN else "draft",
-        engine="sglang",
+        mode=mode,
+        engine=_engine(source),
         unknown=unknown,
         notes=notes,
     )
-    return Found([run], [*problems, *source.damage])
+    return Found(by_arm(run), [*problems, *source.damage])
+
+
+def _engine(source: Source) -> str | None:
+    """The server that was measured: bench_serving measures others too, and names them."""
+    backends = {str(row["backend"]).split("-")[0] for row in source.sample if isinstance(row.get("backend"), str)}
+    return "sglang" if not backends else backends.pop() if len(backends) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -170,6 +200,12 @@ def _request(row: Row) -> _Request:
     return _Request(response, lengths, stated is not None)
 
 
+def _others(row: Row) -> Mapping[str, Any]:
+    """The fields that may tell arms apart."""
+    known = {*IDS, *DATASETS, *SAMPLES, "turn", "category"}
+    return {name: value for name, value in row.value.items() if name not in known}
+
+
 def _names_the_request(row: Mapping[str, Any]) -> bool:
     """Whether the row's own id is one that the server gave."""
     meta, _ = _answer(row)
@@ -200,7 +236,9 @@ def _response(request: _Request, rule: str, problems: list[Problem]) -> list[Res
     length = request.lengths.get(rule, next(iter(request.lengths.values()), 0.0))
     tokens = round(length * steps)
     if tokens < steps:
-        problems.append(Problem(response.line, f"{tokens} tokens in {steps} steps; each step gives one at least"))
+        kind: Kind = "invalid" if steps else "no steps"
+        reason = f"{tokens} tokens in {steps} steps; each step gives one at least"
+        problems.append(Problem(response.line, reason, kind))
         return []
     return [replace(response, tokens=tokens)]
 
@@ -213,7 +251,7 @@ def _either(meta: Mapping[str, Any], name: str, older: str) -> int | None:
 def _serving(row: Mapping[str, Any]) -> Aggregate:
     return Aggregate(
         subset=load_of(row),
-        tau=_length(row["accept_length"], "accept_length"),
+        tau=_length(row.get("accept_length"), "accept_length"),
         mean_of="all that the server did since it started",
         requests=optional_integer(row, "completed"),
         output_tokens=optional_total(row, "total_output_tokens"),

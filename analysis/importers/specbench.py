@@ -9,7 +9,8 @@ generation, prefill too. Both tools append: of a question that was run again the
 
 Some methods in Spec-Bench count the last 0-based index as ``decoding_steps`` too, and some one token more where they
 saw the stop token: then there is one accept length more than steps in every turn. A file is read so if most of its
-rows are so, by its accept lengths. Some write the one turn's text and counts without lists, or no question_id.
+rows are so, by its accept lengths. Some write the one turn's text and counts without lists, or no question_id. A count
+that is the same filler in every row (``idxs`` all 0) was not measured: such a file has times, and no steps.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ MT_BENCH = frozenset(["writing", "roleplay", "reasoning", "math", "coding", "ext
 PLACE = "row "
 BY_PLACE = "rows have no question_id: a question is known by its place among its model's rows, and pairs join by it"
 CATEGORIES = "category of the questions (--questions FILE gives it)"
+#: Fields that ``--map`` may name, of a row and of its choices.
+OF_ROW = ("question_id", "category")
+OF_CHOICE = ("turns", "new_tokens", "decoding_steps", "idxs", "wall_time", "accept_lengths")
+#: No block gives more tokens in a step.
+_LONGEST_STEP = 65
 FAILED = "ERROR"  # what the tools write for a turn that raised
 
 
@@ -56,10 +62,11 @@ def _is_answer(row: Mapping[str, Any]) -> bool:
     return "question_id" in row or bool(choices and isinstance(choices[0], dict) and "new_tokens" in choices[0])
 
 
-def read(source: Source) -> Found:
-    """One run per model of the file."""
+def read(source: Source, mapping: Mapping[str, str] | None = None) -> Found:
+    """One run per model of the file. ``mapping``: the file's names of our fields, where they are others."""
     models: dict[str, list[Row]] = {}
     for row in source.rows():
+        row = _renamed(row, mapping) if mapping else row
         models.setdefault(str(row.value.get("model_id") or ""), []).append(row)
     problems: list[Problem] = []
     runs = [_run(source, model, rows, problems) for model, rows in models.items()]
@@ -69,19 +76,35 @@ def read(source: Source) -> Found:
     return Found(runs, [*problems, *source.damage])
 
 
+def _renamed(row: Row, mapping: Mapping[str, str]) -> Row:
+    """The row with our names of its fields, and of its choices'."""
+    value = {**row.value, **{ours: row.value[name] for ours, name in mapping.items() if name in row.value}}
+    if isinstance(choices := value.get("choices"), list):
+        value["choices"] = [
+            {**choice, **{ours: choice[name] for ours, name in mapping.items() if name in choice}}
+            if isinstance(choice, dict)
+            else choice
+            for choice in choices
+        ]
+    return replace(row, value=value)
+
+
 @dataclass(frozen=True)
 class _Rule:
     """``lengths``: whether the file's accept_lengths are there; ``short``: whether its counts of steps are one fewer in
-    each turn."""
+    each turn; ``measured``: whether its counts of steps are no filler."""
 
     lengths: bool
     short: bool = False
+    measured: bool = True
 
 
 def _run(source: Source, model: str, rows: list[Row], problems: list[Problem]) -> Imported:
-    rule = _Rule(any(_has_lengths(row) for row in rows))
+    rule = _Rule(any(_has_lengths(row) for row in rows), measured=_is_measured(rows))
     found, left_out = _all(rows, rule)
     notes = []
+    if not rule.measured:
+        notes.append("every count of steps is the same filler: verification steps were not measured, only times were")
     if left_out and rule.lengths:
         by_lengths, others = _all(rows, replace(rule, short=True))
         if len(by_lengths) > len(found):
@@ -96,21 +119,48 @@ def _run(source: Source, model: str, rows: list[Row], problems: list[Problem]) -
     if any(r.prompt_id.startswith(PLACE) for r in responses):
         notes.append(BY_PLACE)
     stated = [r for r in responses if r.emitted is not None]
-    if len(stated) < len(responses):
+    if len(stated) < len(responses) and rule.measured:
         notes.append(f"{len(responses) - len(stated)} of {len(responses)} turns have a number of steps, but no lengths")
     unknown = ["target", "block size", "drafted tokens per step", "prompt length", "time of prefill alone"]
     if any(r.dataset is None for r in responses):
         unknown.append(CATEGORIES)
+    # one token a step throughout, of all that was recorded
+    plain = rule.measured and bool(responses) and all(r.steps == r.tokens for r in responses)
+    plain = plain and not any(p.kind == "invalid" for p in left_out)
     return Imported(
         format=NAME,
         label=model or source.stem,
         counting=Counting(prefill_token="inside", last_step="whole", time="prefill and decode", ids="words"),
         responses=responses,
-        mode="plain" if responses and all(r.steps == r.tokens for r in responses) else "draft",
+        mode=("plain" if plain else "draft") if rule.measured else None,
         temperature=_temperature(model),
         unknown=unknown,
         notes=notes,
     )
+
+
+def _is_measured(rows: list[Row]) -> bool:
+    """Whether counts of steps are more than a filler: one value in all rows that no loop would leave, 0 for a last
+    index, 0 for a number of steps, or 1 where so many tokens came that no block holds them."""
+    counts: set[Any] = set()
+    most: float = 0
+    by_index = False
+    for row in rows:
+        choices = row.value.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict):
+                continue
+            if choice.get("accept_lengths"):
+                return True
+            steps = choice.get("decoding_steps")
+            by_index = by_index or steps is None
+            found = _list(choice.get("idxs") if steps is None else steps) or []
+            tokens = _list(choice.get("new_tokens")) or []
+            counts.update(n for n in found if isinstance(n, int | float))
+            most = max([most, *(n for n in tokens if isinstance(n, int | float))])
+    if by_index:
+        return not counts or not counts <= {0, -1}
+    return not counts or not (counts <= {0, -1} or (counts == {1} and most > _LONGEST_STEP))
 
 
 def _has_lengths(row: Row) -> bool:
@@ -137,7 +187,7 @@ def _responses(row: Row, place: int, rule: _Rule) -> list[Response]:
         category = string(category, "category")
     choices = row.value.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise RowError("choices is empty")
+        raise RowError("choices is empty", "unrelated" if choices is None and given is None else "invalid")
     responses = []
     for number, choice in enumerate(choices):
         if not isinstance(choice, dict):
@@ -148,6 +198,7 @@ def _responses(row: Row, place: int, rule: _Rule) -> list[Response]:
                 Response(
                     prompt_id=question,
                     line=row.line,
+                    placed=given is None,
                     sample=sample,
                     category=category,
                     dataset="mt_bench" if category in MT_BENCH else category,
@@ -159,14 +210,23 @@ def _responses(row: Row, place: int, rule: _Rule) -> list[Response]:
 
 def _turns(choice: Mapping[str, Any], rule: _Rule) -> list[dict[str, Any]]:
     """Fields of each turn of a choice. Raises RowError where the file's own counts disagree."""
-    new_tokens = integers(_list(choice.get("new_tokens")), "new_tokens", most=2**31 - 1)
-    texts = _list(choice.get("turns"))
+    for name in ("new_tokens", "turns"):
+        if choice.get(name) is None:
+            raise RowError(
+                f"choices have no {name} (they have {', '.join(sorted(choice)[:12])}); --map {name}=FIELD says which "
+                "field holds it"
+            )
+    new_tokens = integers(_list(choice["new_tokens"]), "new_tokens", most=2**31 - 1)
+    texts = _list(choice["turns"])
     if not isinstance(texts, list) or len(texts) != len(new_tokens) or not texts:
         raise RowError(f"turns and new_tokens ({len(new_tokens)}) differ in length, or are empty")
     texts = [string(text, f"turns[{i}]") for i, text in enumerate(texts)]
     if FAILED in (text.strip() for text in texts):
-        raise RowError("a turn is the word ERROR: the tool failed there")
-    if choice.get("decoding_steps") is not None:
+        raise RowError("a turn is the word ERROR: the tool failed there", "failed")
+    steps: list[int]
+    if not rule.measured:
+        steps = [0] * len(texts)
+    elif choice.get("decoding_steps") is not None:
         steps = integers(_list(choice["decoding_steps"]), "decoding_steps", most=2**31 - 2)
     elif choice.get("idxs") is not None:
         steps = [last + 1 for last in integers(_list(choice["idxs"]), "idxs", most=2**31 - 3)]
@@ -182,15 +242,15 @@ def _turns(choice: Mapping[str, Any], rule: _Rule) -> list[dict[str, Any]]:
     seconds = _list(choice.get("wall_time"))
     if seconds is not None and (not isinstance(seconds, list) or len(seconds) != len(texts)):
         raise RowError("wall_time and turns differ in length")
-    lengths = _split(choice.get("accept_lengths"), steps, new_tokens, rule)
+    lengths = _split(choice.get("accept_lengths"), steps, new_tokens, rule) if rule.measured else None
     if lengths is not None:
         new_tokens = [sum(turn) for turn in lengths]
     return [
         {
             "turn": turn,
             "emitted": lengths[turn] if lengths is not None else None,
-            "steps": steps[turn],
-            "tokens": new_tokens[turn],
+            "steps": steps[turn] if rule.measured else None,
+            "tokens": new_tokens[turn] if rule.measured else None,
             "output_tokens": new_tokens[turn],
             "seconds": real(seconds[turn], "wall_time") if seconds is not None else None,
             "text": text,

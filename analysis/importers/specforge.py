@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ from analysis.importers.source import Problem, Source
 from analysis.runlog.counting import Counting
 
 NAME = "SpecForge results"
+#: How the bundle calls a server without a drafter, misspelt too.
+_WITHOUT = re.compile(r"^\s*(none|base(line)?|wi(th|ht)out\b.*|no (draft|spec).*|vanilla)\s*$", re.IGNORECASE)
 _COUNTING = Counting(prefill_token="inside", last_step="unknown", time="prefill and decode")
 
 
@@ -39,15 +42,17 @@ def recognise(source: Source) -> int:
 
 
 def read(source: Source) -> Found:
-    """One run of aggregates per model of the file."""
+    """One run of aggregates per target, and per drafter of it where measurements name theirs."""
     document = source.first_value
     problems: list[Problem] = []
-    models: dict[str, list[Aggregate]] = {}
+    bundle = False
+    models: dict[tuple[str, str], list[Aggregate]] = {}
     if "average_acceptance_length" in document:
         rows = [(source.stem, str(document.get("dataset") or "all"), document)]
         name = "average_acceptance_length"
     else:
         rows = [(str(document.get("model") or source.stem), bench, row) for bench, row in _results(document)]
+        bundle = not rows
         rows = rows or list(_bundle(document))
         name = "accept_length"
     for number, (model, bench, row) in enumerate(rows, 1):
@@ -56,22 +61,28 @@ def read(source: Source) -> Found:
             try:
                 if not isinstance(metrics, dict):
                     raise RowError("metrics is not an object")
-                models.setdefault(model, []).append(_aggregate(bench, row, metrics, name))
+                drafter = str(metrics.get("Name") or "")
+                models.setdefault((model, drafter), []).append(_aggregate(bench, row, metrics, name))
             except RowError as error:
                 problems.append(problem(number, error, f"{bench}: "))
-    several = len(models) > 1
-    runs = [
-        Imported(
-            format=NAME,
-            label=model,
-            variant=model if several else None,
-            counting=_COUNTING,
-            aggregates=aggregates,
-            engine="sglang",
-            unknown=["rows per prompt", "verification steps and drafted tokens", "block size"],
+    targets = {model for model, _ in models}
+    named = bundle or "model" in document
+    runs = []
+    for (model, drafter), aggregates in models.items():
+        parts = [*([model] if len(targets) > 1 or not drafter else []), *([drafter] if drafter else [])]
+        runs.append(
+            Imported(
+                format=NAME,
+                label="/".join(parts),
+                variant="/".join(parts) if len(models) > 1 else None,
+                counting=_COUNTING,
+                aggregates=aggregates,
+                mode="plain" if _WITHOUT.search(drafter) else "draft",
+                engine="sglang",
+                target=model if named else None,
+                unknown=["rows per prompt", "verification steps and drafted tokens", "block size"],
+            )
         )
-        for model, aggregates in models.items()
-    ]
     return Found(runs, problems)
 
 
@@ -93,7 +104,6 @@ def _bundle(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
 
 def _aggregate(bench: str, row: Mapping[str, Any], metrics: Mapping[str, Any], name: str) -> Aggregate:
     settings = [f"{key} {row[key]}" for key in ("batch_size", "steps", "topk", "num_draft_tokens") if key in row]
-    label = str(metrics.get("Name") or "")
     tau = optional_real(metrics, name)
     if tau is not None and tau < 1:
         raise RowError(f"{name} is {tau:g}; with the bonus token it is 1 at least")
@@ -103,7 +113,7 @@ def _aggregate(bench: str, row: Mapping[str, Any], metrics: Mapping[str, Any], n
     if tau is None and throughput is None:
         raise RowError(f"neither {name} nor a throughput")
     return Aggregate(
-        subset=", ".join([bench, *([label] if label else []), *settings]),
+        subset=", ".join([bench, *settings]),
         tau=tau,
         mean_of="requests" if name == "average_acceptance_length" else None,
         drafts=optional_total(metrics, "spec_verify_count"),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.importers.model import Aggregate, Imported
+from analysis.importers.model import PER_DRAFT, Aggregate, Imported
 from analysis.wording import counted
 
 
@@ -74,12 +74,10 @@ def _responses(run: Imported) -> Iterator[str]:
 def _aggregates(aggregates: Sequence[Aggregate]) -> Iterator[str]:
     yield f"found: totals only ({len(aggregates):,}), no rows per prompt"
     for a in aggregates[:20]:
-        parts = (
-            []
-            if a.tau is None
-            else [f"tokens per step {a.tau:.4f}" + (f" (mean over {a.mean_of})" if a.mean_of else "")]
-        )
-        parts += [] if a.drafts is None else [f"{a.drafts:,} steps"]
+        unit = "draft" if a.mean_of == PER_DRAFT else "step"
+        mean_of = f" (mean over {a.mean_of})" if a.mean_of else ""
+        parts = [] if a.tau is None else [f"tokens per {unit} {a.tau:.4f}{mean_of}"]
+        parts += [] if a.drafts is None else [counted(a.drafts, unit)]
         parts += [] if a.tokens_per_s is None else [f"{a.tokens_per_s:,.1f} tokens/s"]
         parts += [f"times of {counted(len(a.served), 'request')}"] if a.served else []
         yield f"  {a.subset}: {', '.join(parts) or 'nothing that can be compared'}"

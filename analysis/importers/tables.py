@@ -110,7 +110,7 @@ def read_modelopt(source: Source) -> Found:
     for number, value in enumerate(_values(source), 1):
         try:
             if (document := _modelopt(value)) is None:
-                raise RowError("not an object with Average_AL, Request_AL and Acceptance_Length_Histogram")
+                raise RowError("not an object with Average_AL, Request_AL and Acceptance_Length_Histogram", "unrelated")
             aggregate, told = _from_histogram(document)
         except RowError as error:
             problems.append(problem(number if isinstance(source.document, list) else None, error))

@@ -10,6 +10,11 @@ from dataclasses import replace
 
 from analysis.importers.model import Aggregate, RowError
 
+#: So many times the counted drafts, steps by output are more than rounding at the end of requests.
+_SKIPPING = 1.05
+#: What counters of drafts do not tell.
+STEPS_WITHOUT_DRAFT = "steps without a draft (drafters by n-grams or suffixes have them, and they are not counted)"
+
 
 def counted(
     subset: str,
@@ -51,6 +56,22 @@ def counted(
         **more,  # type: ignore[arg-type]
     )
     return aggregate, notes if drafts else [*notes, "no verification step was counted"]
+
+
+def without_draft(drafts: int, accepted: int, output_tokens: int | None, requests: int | None) -> str | None:
+    """What to say where steps were run without a draft (n-grams, suffixes), which vLLM does not count; None where all
+    had one. Each request has one token of prefill, and each step gives one token beside the accepted ones: so many more
+    tokens of output come of steps without a draft."""
+    if output_tokens is None or requests is None or not drafts:
+        return None
+    steps = output_tokens - requests - accepted
+    if steps <= _SKIPPING * drafts:
+        return None
+    return (
+        f"{drafts:,} drafts were counted, but the output takes about {steps:,} steps of the target: the others had no "
+        f"draft. Tokens per draft are {1 + accepted / drafts:.4f}, tokens per step about {1 + accepted / steps:.4f}; "
+        "no verdict follows from the former"
+    )
 
 
 def distinct(aggregates: Sequence[Aggregate], origins: Sequence[str]) -> list[Aggregate]:

@@ -7,11 +7,14 @@ positions before it: so they sum to accepted/drafts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from analysis.importers.evidence import of_drafting
 from analysis.importers.model import (
     MOST_AT_ONCE,
+    PER_DRAFT,
     Aggregate,
     Found,
     Imported,
@@ -24,7 +27,7 @@ from analysis.importers.model import (
 )
 from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Source
-from analysis.importers.totals import counted, require_close, rounding
+from analysis.importers.totals import counted, require_close, rounding, without_draft
 from analysis.runlog.counting import Counting
 
 NAME = "vLLM bench serve"
@@ -37,43 +40,56 @@ def recognise(source: Source) -> int:
 
 
 def _is_result(row: Mapping[str, Any]) -> bool:
+    if str(row.get("backend")).startswith("sglang"):
+        return False
     timed = {"completed", "total_output_tokens", "output_throughput"} <= row.keys() and "accept_length" not in row
     return f"{_SPEC}num_drafts" in row or timed
 
 
 def read(source: Source) -> Found:
-    """One run: the file; a line each for results that were appended."""
-    aggregates: list[Aggregate] = []
+    """One run per target; a line each for results that were appended."""
     problems: list[Problem] = []
-    notes: list[str] = []
-    models = set()
+    targets: dict[str | None, list[_Result]] = {}
     for row in source.rows():
         try:
-            aggregate, told = _aggregate(row.value, load_of(row.value))
+            result = _result(row.value, load_of(row.value))
         except RowError as error:
             problems.append(problem(row.line, error))
             continue
-        aggregates.append(aggregate)
-        notes += told
-        models.add(row.value.get("model_id"))
-    target = models.pop() if len(models) == 1 else None
-    run = Imported(
+        target = row.value.get("model_id")
+        targets.setdefault(target if isinstance(target, str) else None, []).append(result)
+    runs = [_run(source, target, results, several=len(targets) > 1) for target, results in targets.items()]
+    return Found(runs, [*problems, *source.damage])
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One benchmark; ``drafting``: whether the server drafted, None if that is not known."""
+
+    aggregate: Aggregate
+    notes: Sequence[str]
+    drafting: bool | None
+
+
+def _run(source: Source, target: str | None, results: Sequence[_Result], *, several: bool) -> Imported:
+    drafting = {result.drafting for result in results}
+    return Imported(
         format=NAME,
-        label=source.stem,
+        label=(target or source.stem) if several else source.stem,
+        variant=(target or "no model_id") if several else None,
         counting=Counting(prefill_token="outside", last_step="whole", time="prefill and decode"),
-        aggregates=aggregates,
-        mode="draft" if any(a.drafts is not None for a in aggregates) else "plain",
+        aggregates=[result.aggregate for result in results],
+        mode={True: "draft", False: "plain", None: None}[drafting.pop()] if len(drafting) == 1 else None,
         engine="vllm",
-        target=target if isinstance(target, str) else None,
-        unknown=["rows per prompt", "drafter"],
-        notes=list(dict.fromkeys(notes)),
+        target=target,
+        unknown=["rows per prompt", "drafter", *([] if target else ["target"])],
+        notes=list(dict.fromkeys(note for result in results for note in result.notes)),
     )
-    return Found([run], [*problems, *source.damage])
 
 
-def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str]]:
+def _result(row: Mapping[str, Any], subset: str) -> _Result:
     if not _is_result(row):
-        raise RowError("not a result of bench serve")
+        raise RowError("not a result of bench serve", "unrelated")
     served: dict[str, Any] = {
         "requests": optional_integer(row, "completed"),
         "output_tokens": optional_total(row, "total_output_tokens"),
@@ -84,11 +100,9 @@ def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str
         "settings": settings_of(row),
     }
     _check_served(row, served)
-    drafts, accepted, draft_tokens = (
-        optional_total(row, f"{_SPEC}{name}") for name in ("num_drafts", "accepted_tokens", "draft_tokens")
-    )
+    drafts, accepted, draft_tokens = (_counter(row, name) for name in ("drafts", "accepted_tokens", "draft_tokens"))
     if drafts is None or accepted is None:
-        return Aggregate(subset=subset, **served), ["no speculative decoding in this result"]
+        return _without_counts(row, Aggregate(subset=subset, **served))
     rates = row.get(f"{_SPEC}per_position_acceptance_rates")
     if rates is not None and not isinstance(rates, list):
         raise RowError("per-position rates are not a list")
@@ -106,7 +120,31 @@ def _aggregate(row: Mapping[str, Any], subset: str) -> tuple[Aggregate, list[str
     at = [round(share * drafts) for share in shares] or None
     if at and (sum(at) != accepted or any(abs(s * drafts - n) > 1e-3 for s, n in zip(shares, at, strict=True))):
         at = None  # rates that were rounded do not give the counts back
-    return counted(subset, drafts, accepted, draft_tokens, at, **served)
+    skipped = without_draft(drafts, accepted, served["output_tokens"], served["requests"])
+    mean_of = PER_DRAFT if skipped else None
+    aggregate, notes = counted(subset, drafts, accepted, draft_tokens, at, mean_of=mean_of, **served)
+    return _Result(aggregate, [*([skipped] if skipped else []), *notes], True)
+
+
+def _counter(row: Mapping[str, Any], name: str) -> int | None:
+    """A counter under either of its names. Raises RowError where both are there and differ."""
+    found = {n for n in (optional_total(row, f"{_SPEC}{stem}{name}") for stem in ("num_", "")) if n is not None}
+    if len(found) > 1:
+        raise RowError(f"{_SPEC}{name} and {_SPEC}num_{name} differ: {' and '.join(map(str, sorted(found)))}")
+    return found.pop() if found else None
+
+
+def _without_counts(row: Mapping[str, Any], aggregate: Aggregate) -> _Result:
+    """A result without drafts and accepted tokens: plain decoding only where nothing in it speaks of a drafter. Raises
+    RowError for one that has some of the counters."""
+    if some := [name for name in row if name.startswith(_SPEC) and row[name] is not None]:
+        raise RowError(
+            f"{', '.join(some[:4])} without {_SPEC}num_drafts and {_SPEC}accepted_tokens: tokens per step are not known"
+        )
+    if (named := of_drafting(row)) is not None:
+        note = f"{named} names a drafter, but no drafts are counted: tokens per step are not known, only times"
+        return _Result(aggregate, [note], None)
+    return _Result(aggregate, ["no field of speculative decoding: taken for plain decoding"], False)
 
 
 def _check_served(row: Mapping[str, Any], served: Mapping[str, Any]) -> None:
