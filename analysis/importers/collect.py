@@ -20,12 +20,12 @@ LEFT_OUT = "of the log left out"
 #: Of the records of a file this share may be unusable; where more are, what is left is another sample.
 MOST_INVALID = 0.05
 _KINDS: dict[Kind, str] = {
-    "invalid": "that cannot be used",
-    "unrelated": "of something else",
+    "invalid": "invalid",
+    "unrelated": "not a record",
     "cut off": "cut off",
-    "failed": "of requests that failed",
-    "no steps": "without verification steps",
-    "run again": "that were run again",
+    "failed": "failed request",
+    "no steps": "no verification step",
+    "run again": "run again",
 }
 
 
@@ -43,7 +43,7 @@ class Collected:
         for kind, what in _KINDS.items():
             some = [(name, problem) for name, problem in self.problems if problem.kind == kind]
             if some:
-                found.append(f"{counted(len(some), 'row')} {what} {LEFT_OUT}: {by_reason(some)}")
+                found.append(f"{counted(len(some), 'row')} {LEFT_OUT} ({what}): {by_reason(some)}")
         return found
 
 
