@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -62,12 +62,6 @@ class RandomCorpus:
             str(index), "random", str(index), self.tokens, PROMPT_TOKENS, self.supervised, self.features
         )
 
-    def token_counts(self) -> Any:
-        """Made up: the draft vocabulary is the first tokens that are not special."""
-        counts = torch.zeros(self.vocab_size, dtype=torch.int64)
-        counts[100:] = torch.arange(self.vocab_size - 100, 0, -1)
-        return counts.numpy()
-
 
 def measure(recipe: Path, rounds: int) -> list[Cost]:
     """Every fusion in every precision."""
@@ -78,7 +72,9 @@ def measure(recipe: Path, rounds: int) -> list[Cost]:
     for fusion, precision in arms:
         over = {"name": fusion, "drafter": {"fusion": fusion}, "training": {"steps": 10**6}}
         config = parse(RunConfig, merge(data, over), str(recipe))
-        drafter = complete(config.drafter, target, RandomCorpus(config, 1, target).token_counts())
+        size = config.drafter.draft_vocab
+        vocab = tuple(range(100, 100 + size)) if size else None  # made up: the first tokens that are not special
+        drafter = complete(config.drafter, target, vocab)
         corpus = cast(Corpus, RandomCorpus(config, len(drafter.target_layer_ids), target))
         trainers.append(Trainer(config, drafter, corpus, target, "cpu", precision))
     for trainer in trainers:  # the first pass of anything is slow

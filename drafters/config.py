@@ -76,6 +76,7 @@ class DrafterConfig(DrafterAxes):
     rope_parameters: dict[str, Any] = Field(default_factory=lambda: {"rope_type": "default", "rope_theta": 1e6})
     max_position_embeddings: int = 40960
     draft_vocab: tuple[int, ...] | None = None  # target ids that the drafter predicts, ascending
+    prompt_tokens: bool = False  # and those of the sequence's own prompt
 
     @model_validator(mode="after")
     def _check(self) -> DrafterConfig:
@@ -117,10 +118,17 @@ class DrafterChoice(DrafterAxes):
     block_size: int = Field(default=16, ge=2)
     mask_token_id: int = Field(ge=0)  # required: a mask that is pad or eos by accident trains on the wrong thing
     draft_vocab: int | None = Field(default=None, ge=2)  # None: the target's whole vocabulary
+    prompt_tokens: bool = False  # the tokens of the sequence's own prompt join the draft vocabulary
     intermediate_size: int | None = Field(default=None, ge=1)
     num_attention_heads: int | None = Field(default=None, ge=1)
     num_key_value_heads: int | None = Field(default=None, ge=1)
     head_dim: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if self.prompt_tokens and self.draft_vocab is None:
+            raise ValueError("prompt_tokens is for a draft_vocab; without one every token can be predicted")
+        return self
 
 
 class LossSettings(Settings):
@@ -217,11 +225,11 @@ class RunConfig(Settings):
     seeds: Seeds = Seeds()
 
 
-def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -> DrafterConfig:
-    """The full drafter configuration: shapes and layer ids from the target, draft vocabulary from a corpus.
+def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | None = None) -> DrafterConfig:
+    """The full drafter configuration: shapes and layer ids from the target.
 
-    ``answer_counts``: int64 [vocab], how often each token stands in the corpus's answers; needed with
-    ``draft_vocab`` (its most frequent tokens, ties by id). Raises DataError for an unusable mask token.
+    ``vocab``: the target ids of ``draft_vocab`` (drafters.corpus.vocabulary). Raises DataError for a drafter that the
+    target cannot have, such as one with an unusable mask token.
     """
     shape = target.model.config.get_text_config()
     if choice.mask_token_id in {target.pad_id, *target.stop_ids}:
@@ -236,10 +244,6 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
         )
     layers = choice.target_layers
     ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
-    vocab = None
-    if choice.draft_vocab is not None:
-        order = (-answer_counts).argsort(kind="stable")[: choice.draft_vocab]
-        vocab = tuple(sorted(int(token) for token in order if answer_counts[token] > 0))
     heads = choice.num_attention_heads or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     fields = dict(
@@ -259,6 +263,7 @@ def complete(choice: DrafterChoice, target: Target, answer_counts: Any = None) -
         rope_parameters=rope_of(getattr(shape, "rope_parameters", None)),
         max_position_embeddings=getattr(shape, "max_position_embeddings", None) or 40960,
         draft_vocab=vocab,
+        prompt_tokens=choice.prompt_tokens,
     )
     return parse(DrafterConfig, fields, f"a drafter for target '{target.id}'")
 

@@ -16,6 +16,11 @@ Tick = Callable[[int, str], None]
 _LINE_EVERY_S = 30.0
 
 
+def say(line: str) -> None:
+    """Tell on stderr what a slow step does."""
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 @contextmanager
 def progress(title: str, total: int, start: int = 0) -> Iterator[Tick]:
     """Show work of ``total`` units on stderr, ``start`` of which were done before (a resumed run)."""

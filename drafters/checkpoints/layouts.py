@@ -34,7 +34,7 @@ _AXES = tuple(DrafterAxes.model_fields)
 PLAIN = "DFlashDraftModel"
 _FUSION_NAMES = {"concat": "", "gated": "Gated", "layerwise": "Layerwise", "layerwise_gated": "LayerwiseGated"}
 _DFLARE = "QwenDFlareDraftModel"  # AngelSlim's; it states no fusion, being of one kind
-_METHOD = {"mask_token_id", "target_layer_ids", "block_size", *_AXES, *DRAFTER_MUST_BE}
+_METHOD = {"mask_token_id", "target_layer_ids", "block_size", "prompt_tokens", *_AXES, *DRAFTER_MUST_BE}
 
 
 def architecture(config: DrafterAxes) -> str:
@@ -49,6 +49,8 @@ def zlab_config(config: DrafterConfig) -> dict[str, Any]:
         "mask_token_id": config.mask_token_id,
         "target_layer_ids": list(config.target_layer_ids),
     }
+    if config.prompt_tokens:
+        method["prompt_tokens"] = True
     if architecture(config) != PLAIN:
         method |= {name: getattr(config, name) for name in _AXES}
     data = {
@@ -151,6 +153,7 @@ def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
     if unknown := sorted(key for key, value in method.items() if value and key not in _METHOD):
         raise DataError(f"{where}: dflash_config.{unknown[0]} {method[unknown[0]]!r} is not supported")
     return axes | {
+        "prompt_tokens": method.get("prompt_tokens", False),
         "target_layer_ids": tuple(method["target_layer_ids"]),
         "block_size": data.get("block_size") or method["block_size"],
         "mask_token_id": method["mask_token_id"],

@@ -226,13 +226,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     group.add_argument("--baseline", action="store_true", help="plain decoding too, by turns on every prompt")
     group.add_argument("--keep-output", action="store_true", help="keep the output's token ids")
     args = parser.parse_args(argv)
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f"--batch-size {args.batch_size}: expected 1 or more")
     fields = {name: getattr(args, name) for name in GenerateSettings.model_fields}
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     if given and args.protocol == "prefix":
         raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --protocol generate")
     generate = parse(GenerateSettings, given, "command line") if args.protocol == "generate" else None
     if generate and generate.samples > 1 and generate.temperature == 0:
-        raise UsageError("--samples wants a --temperature above 0: greedy answers are all the same")
+        raise UsageError("--samples requires --temperature > 0: greedy answers are all the same")
     if generate and args.gate_control == "shuffled":
         raise UsageError(
             "--gate-control shuffled is for --protocol prefix: while decoding, tokens come a few at a time"

@@ -65,6 +65,11 @@ def export(
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise DataError(f"{folder}: there is something already; choose another folder")
     config, tensors = drafter.config, state_tensors(drafter)
+    if config.prompt_tokens:
+        raise DataError(
+            f"{folder}: this drafter also predicts the tokens of each prompt (prompt_tokens), which no map of a draft "
+            "vocabulary can say; train one with a larger draft_vocab instead"
+        )
     if target is not None:
         shapes = (config.vocab_size, config.hidden_size, config.num_target_layers or target.num_layers)
         if (target.vocab_size, target.hidden_size, target.num_layers) != shapes:

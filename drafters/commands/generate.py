@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -17,9 +18,10 @@ from analysis.errors import DataError, Parser, run_command
 from analysis.runlog.addresses import resolve
 from drafters.commands.evaluate import common_target, load_arm
 from drafters.commands.train import default_device
+from drafters.config import parse
 from drafters.decoding.decode import Decoded, decode
-from drafters.decoding.sampling import Sampling
 from drafters.evaluation.arms import BlockArm
+from drafters.evaluation.generation import GenerateSettings
 from drafters.model.acceptance import StepCount
 from drafters.target.frozen import Target
 
@@ -85,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--device", default=default_device())
     args = parser.parse_args(argv)
+    asked = parse(GenerateSettings, {f: getattr(args, f) for f in ("max_new_tokens", "temperature")}, "command line")
+    settings: dict[str, Any] = {"max_new_tokens": asked.max_new_tokens, "sampling": asked.sampling}
     folder = Path(resolve(args.run))
     target = common_target([folder], args.device)
     arm = load_arm(folder, target, args.device)
@@ -92,7 +96,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DataError(f"{folder}: the next-token baseline has no decoder; choose a trained drafter")
     prompt = target.encode_chat([{"role": "user", "content": args.prompt}])
     console = Console(highlight=False)
-    settings = {"max_new_tokens": args.max_new_tokens, "sampling": Sampling(args.temperature)}
     decode(target, arm.drafter, [prompt], max_new_tokens=8)  # the first pass of anything is slow
     drafted = decode(target, arm.drafter, [prompt], on_tokens=Stream(target, console), **settings)
     plain = decode(target, None, [prompt], **settings)

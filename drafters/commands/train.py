@@ -28,9 +28,10 @@ from analysis.runlog.writing import RunWriter, write_atomic
 from drafters.checkpoints.folder import save_drafter, weights_sha256
 from drafters.config import RunConfig, ValidationSettings, complete, load_config
 from drafters.corpus.build import Corpus, CorpusExample, build_corpus
+from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.evaluation.controls import save_mean_gate
 from drafters.model import fusion_table
-from drafters.progress import progress
+from drafters.progress import progress, say
 from drafters.prompts.sources import Prompt, load_prompts, prompt_set_hash, remove_overlap
 from drafters.provenance import environment
 from drafters.ranks import refuse_several_ranks
@@ -75,8 +76,7 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
         manifest.timings["corpus_s"] = corpus.build_seconds
     validation = _validation_corpora(config, target, prompts, manifest)
 
-    counts = corpus.token_counts() if config.drafter.draft_vocab else None  # reads the whole corpus
-    drafter_config = complete(config.drafter, target, counts)
+    drafter_config = complete(config.drafter, target, _vocabulary(config, corpus, manifest))
     if manifest.training.precision is None:  # a training goes on in the precision that it began with
         asked = config.training.precision
         manifest.training.precision = native_precision(device) if asked == "auto" else asked
@@ -108,6 +108,18 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     manifest.timings["train_s"] = time.monotonic() - started
     writer.save()
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
+
+
+def _vocabulary(config: RunConfig, corpus: Corpus, manifest: Manifest) -> tuple[int, ...] | None:
+    """The draft vocabulary's target ids, if there is one; what the answers did not fill is noted."""
+    if config.drafter.draft_vocab is None:
+        return None
+    answers, prompts = corpus.token_counts(), corpus.token_counts(answers=False)  # reads the whole corpus
+    found = draft_vocabulary(config.drafter.draft_vocab, answers, prompts, config.drafter.mask_token_id)
+    if found.note and found.note not in manifest.caveats:
+        manifest.caveats.append(found.note)
+        say(f"{config.name}: {found.note}")
+    return found.ids
 
 
 def arm_corpus(
@@ -157,8 +169,11 @@ def _validation_corpora(
 def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
     digest = settings_hash(settings)
     if (folder / MANIFEST).exists():
-        if not _same_settings(read_manifest(str(folder)), config):
-            raise DataError(f"{folder}: holds a run with other settings; choose another name, or --run another folder")
+        if other := _other_settings(read_manifest(str(folder)), config):
+            raise DataError(
+                f"{folder}: holds a run with other settings ({'; '.join(other)}); "
+                "choose another name, or --run another folder"
+            )
         return RunWriter.resume(folder)
     manifest = Manifest(
         name=config.name,
@@ -173,12 +188,24 @@ def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
     return writer
 
 
-def _same_settings(manifest: Manifest, config: RunConfig) -> bool:
-    """Whether a run has these settings. A field that came later than the run had its default then."""
+def _other_settings(manifest: Manifest, config: RunConfig) -> list[str]:
+    """Where a run's settings differ from ``config``. A field that came later than the run had its default then."""
+    if manifest.training is None:
+        return ["it was not trained"]
     try:
-        return manifest.training is not None and RunConfig.model_validate(manifest.training.settings) == config
-    except ValidationError:
-        return False
+        held = RunConfig.model_validate(manifest.training.settings)
+    except ValidationError as error:
+        return [f"{'.'.join(map(str, error.errors()[0]['loc']))} is not known here"]
+    theirs, ours = _flat(held.model_dump(mode="json")), _flat(config.model_dump(mode="json"))
+    names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+    return [f"{name} {json.dumps(theirs.get(name))} there, {json.dumps(ours.get(name))} here" for name in names]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
 
 
 def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora: dict[str, Corpus]) -> None:

@@ -168,12 +168,12 @@ class Corpus:
         """How many prompts are left out because their answer, one token, holds no anchor."""
         return sum(reason == SHORT_ANSWER for _, reason in self.index["left_out"])
 
-    def token_counts(self) -> np.ndarray:
-        """How often each token is supervised, int64 [vocab]: what a draft vocabulary is chosen from."""
+    def token_counts(self, *, answers: bool = True) -> np.ndarray:
+        """How often each token is supervised, int64 [vocab]; or, without ``answers``, how often it is not."""
         counts = np.zeros(self.index["vocab_size"], dtype=np.int64)
         for number in sorted({place["shard"] for place in self._examples}):
             shard = self._open(number)
-            answered = shard.get_tensor("tokens")[shard.get_tensor("supervised")]
+            answered = shard.get_tensor("tokens")[shard.get_tensor("supervised") == answers]
             counts += np.bincount(answered.numpy(), minlength=len(counts))
         return counts
 

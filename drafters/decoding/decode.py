@@ -24,6 +24,7 @@ from drafters.decoding.ragged import RaggedCache, Store
 from drafters.decoding.sampling import Sampling, accept_sampled, draw
 from drafters.keyed import torch_generator
 from drafters.model.acceptance import StepCount, close_step
+from drafters.model.blocks import IGNORED
 from drafters.model.drafter import Context, Drafter
 from drafters.model.head import Head
 from drafters.target.frozen import Target
@@ -145,6 +146,7 @@ class _Loop:
         self.prompts, self.room = prompts, max_new_tokens
         self.device = target.device
         self.head = Head(target, drafter.config) if drafter else None
+        self.outputs = self.head.outputs(prompts) if self.head else None  # of the rows under way
         self.layer_ids = drafter.config.target_layer_ids if drafter else ()
         named = keys if keys is not None else range(len(prompts))
         self.rows = [_Row(i, [], torch_generator("sampling", key, device=self.device)) for i, key in enumerate(named)]
@@ -237,8 +239,8 @@ class _Loop:
             context,
             torch.tensor(sizes, device=self.device)[:, None],
         )
-        logits = hidden[:, 0, 1:] @ self.head.weight.T
-        vocabulary = self.head.ids
+        assert self.outputs is not None
+        logits, vocabulary = self.outputs.logits(hidden[:, 0, 1:]), self.outputs.ids
         if self.sampling.greedy or self.sampling.greedy_draft:
             block[:, 1:] = vocabulary[logits.argmax(-1)]
             return None
@@ -286,7 +288,11 @@ class _Loop:
         """Enter what stands: tokens, counts, context features, cache lengths."""
         added = []
         drafts, starts = block[:, 1:].tolist(), lengths.tolist()
-        for row, draft, size, count, token, start in zip(self.rows, drafts, sizes, agreed, bonus, starts, strict=True):
+        known = [True] * len(bonus)
+        if self.outputs is not None:
+            known = (self.outputs.rows(torch.tensor(bonus)[:, None]) != IGNORED)[:, 0].tolist()
+        zipped = zip(self.rows, drafts, sizes, agreed, bonus, starts, known, strict=True)
+        for row, draft, size, count, token, start, drafted in zipped:
             new = [*draft[:count], token]
             stop_at = self._find_stop(row, new)
             step = close_step(
@@ -294,7 +300,7 @@ class _Loop:
                 count,
                 stop_at=stop_at,
                 room=self.room - len(row.tokens),
-                outside_vocabulary=self.head is not None and not self.head.knows(token),
+                outside_vocabulary=not drafted,
             )
             row.positions.append(start)
             row.steps.append(step)
@@ -350,6 +356,8 @@ class _Loop:
         self.rows = [self.rows[i] for i in going]
         kept = torch.tensor(going, dtype=torch.int64, device=self.device)
         self.cache.select(kept)
+        if self.head is not None and self.rows:
+            self.outputs = self.head.outputs([self.prompts[row.index] for row in self.rows])
         for keys, values in self.context:
             keys.select(kept)
             values.select(kept)

@@ -5,7 +5,7 @@ An arm proposes the tokens after an anchor from what the target has committed so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from drafters.model.drafter import Drafter
 from drafters.model.fusion import Contributions
-from drafters.model.head import Head
+from drafters.model.head import Head, vocabulary_of
 from drafters.target.frozen import Target
 
 
@@ -22,12 +22,17 @@ class Arm(Protocol):
 
     layer_ids: tuple[int, ...]  # hidden states that it reads; empty if none
     block_size: int
-    vocabulary: frozenset[int] | None  # target ids that it can propose, None for all
 
-    def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
+    def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
+        """Target ids that it can propose after a prompt (token ids); None for all."""
+        ...
+
+    def propose(
+        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
+    ) -> np.ndarray:
         """Greedy draft, int64 [batch, B - 1], after anchor tokens whose contexts have features [S_i, T, H].
 
-        Features are on the arm's device, here and below.
+        ``prompts``: token ids of the sequences' prompts. Features are on the arm's device, here and below.
         """
         ...
 
@@ -43,12 +48,17 @@ class BlockArm:
         self.drafter = drafter.to(device).cast(target.dtype).eval()
         config = drafter.config
         self.layer_ids, self.block_size = config.target_layer_ids, config.block_size
-        self.vocabulary = None if config.draft_vocab is None else frozenset(config.draft_vocab)
         self.head = Head(target, config)
         self.device = torch.device(device)
 
+    def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
+        """See :class:`Arm`."""
+        return vocabulary_of(self.drafter.config, prompt)
+
     @torch.inference_mode()
-    def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
+    def propose(
+        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
+    ) -> np.ndarray:
         """See :class:`Arm`; one forward pass over the whole batch."""
         lengths = torch.tensor([len(f) for f in features], device=self.device)
         padded = torch.nn.utils.rnn.pad_sequence([f.to(self.drafter.dtype) for f in features], batch_first=True)
@@ -56,8 +66,8 @@ class BlockArm:
         ids[:, 0, 0] = torch.tensor(anchors)
         embeddings = self.head.embed(ids).to(self.device)
         hidden = self.drafter.draft_hidden(padded, embeddings, lengths[:, None])
-        rows = (hidden[:, 0, 1:] @ self.head.weight.T).argmax(-1)
-        return self.head.ids[rows].cpu().numpy()
+        outputs = self.head.outputs(prompts)
+        return outputs.ids[outputs.logits(hidden[:, 0, 1:]).argmax(-1)].cpu().numpy()
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:
@@ -73,7 +83,6 @@ class NextTokenArm:
     """
 
     layer_ids: tuple[int, ...] = ()
-    vocabulary: frozenset[int] | None = None
 
     def __init__(self, successor: np.ndarray, block_size: int):
         """``successor``: int64 [vocab], the token to propose after each token."""
@@ -93,8 +102,14 @@ class NextTokenArm:
         successor[codes[order] // vocab_size] = codes[order] % vocab_size
         return cls(successor, block_size)
 
-    def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
-        """See :class:`Arm`; ``features`` are not read."""
+    def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
+        """None: any token may be the most frequent one."""
+        return None
+
+    def propose(
+        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
+    ) -> np.ndarray:
+        """See :class:`Arm`; only ``anchors`` are read."""
         chain = [np.asarray(anchors)]
         for _ in range(self.block_size - 1):
             chain.append(self.successor[chain[-1]])

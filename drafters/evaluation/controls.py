@@ -95,10 +95,15 @@ class ShuffledArm(BlockArm):
 
         fusion.gate_values = shuffled  # type: ignore[method-assign]
 
-    def propose(self, features: Sequence[torch.Tensor], anchors: Sequence[int]) -> np.ndarray:
+    def propose(
+        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
+    ) -> np.ndarray:
         """See :class:`drafters.evaluation.arms.Arm`; prompt by prompt, so that no padding is dealt in."""
         return np.concatenate(
-            [super(ShuffledArm, self).propose([f], [a]) for f, a in zip(features, anchors, strict=True)]
+            [
+                super(ShuffledArm, self).propose([f], [a], [p])
+                for f, a, p in zip(features, anchors, prompts, strict=True)
+            ]
         )
 
 

@@ -162,7 +162,7 @@ class Generate:
                 **(self._against_baseline(asked, found, plain[0]) if plain and self.settings.sampling.greedy else {}),
             }
         )
-        rows.count(prompt.dataset, **coverage(arm, found.tokens[1:]))
+        rows.count(prompt.dataset, **coverage(arm, asked, found.tokens[1:]))
         if len(plain) > 1 and self.settings.sampling.greedy:
             rows.count(prompt.dataset, baseline_differs=int(plain[0].tokens != plain[1].tokens))
         if self.settings.baseline and len(passes[0].output.sequences) == 1:

@@ -54,14 +54,14 @@ class Prefix:
         picked = torch.tensor([layers.index(layer) for layer in arm.layer_ids], dtype=torch.int64).to(states[0].device)
         features = [state.index_select(1, picked) for state in states]
         contexts = [f[: len(t)] for f, t in zip(features, tokens, strict=True)]
-        drafts = arm.propose(contexts, [answer[0] for answer in output.tokens])
+        drafts = arm.propose(contexts, [answer[0] for answer in output.tokens], tokens)
         rows = BatchRows()
         for prompt, asked, whole, draft, feature in zip(
             prompts, tokens, output.tokens, drafts.tolist(), features, strict=True
         ):
             answer = whole[: arm.block_size]
             key = prompt_key(self.eval_id, "prefix", prompt)
-            count = count_first_block(draft, answer, self.target.stop_ids, arm.vocabulary)
+            count = count_first_block(draft, answer, self.target.stop_ids, arm.vocabulary(asked))
             rows.tables["acceptance"].append(acceptance_row(key, 0, len(asked), count))
             rows.tables["prompts"].append(
                 {
@@ -74,7 +74,7 @@ class Prefix:
                     "repetition": repetition(answer),
                 }
             )
-            rows.count(prompt.dataset, **coverage(arm, answer[1:]))
+            rows.count(prompt.dataset, **coverage(arm, asked, answer[1:]))
             for role, start, end in (("prompt", 0, len(asked)), ("answer", len(asked), len(asked) + len(answer) - 1)):
                 if end > start:
                     sampled, moments = gate_rows(arm, feature[start:end], start, role, key)

@@ -60,7 +60,8 @@ def acceptance_row(key: dict[str, Any], step: int, position: int, count: StepCou
     }
 
 
-def coverage(arm: Arm, wanted: Sequence[int]) -> dict[str, int]:
+def coverage(arm: Arm, prompt: Sequence[int], wanted: Sequence[int]) -> dict[str, int]:
     """How many of the target's tokens the arm can propose, and how many there are."""
-    covered = len(wanted) if arm.vocabulary is None else sum(token in arm.vocabulary for token in wanted)
+    vocabulary = arm.vocabulary(prompt)
+    covered = len(wanted) if vocabulary is None else sum(token in vocabulary for token in wanted)
     return {"covered": covered, "wanted": len(wanted)}

@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from analysis.errors import DataError, UsageError
+from drafters.progress import say
 from drafters.prompts.identity import Prompt, make_prompt
 
 GSM_SYMBOLIC = "gsm_symbolic"
@@ -48,6 +49,7 @@ Split = Literal["seen", "unseen"]
 # Item i of a reasoning-gym data set depends on seed + i (and, for gsm_symbolic, on the template list drawn from
 # seed): chunks of this size, laid end to end, make a stream whose beginning does not depend on its length.
 _CHUNK = 1000
+_SLOW = 10_000  # prompts; more are told of while they are made
 # Draws without a new question after which a family counts as exhausted.
 _PATIENCE = 2000
 
@@ -64,6 +66,8 @@ def generate(
     prompts: dict[str, Prompt] = {}
     of_template: Counter[str | None] = Counter()
     fruitless = 0
+    if long := count > _SLOW:
+        say(f"{label}: generating {count:,} distinct prompts")
     for item, template_number in _stream(family, seed, split):
         template = None if template_number is None else f"{family}:{template_number}"
         if per_template is None or of_template[template] < per_template:
@@ -78,6 +82,8 @@ def generate(
             fruitless = fruitless + 1 if prompt.prompt_id in prompts else 0
             if not fruitless:
                 prompts[prompt.prompt_id] = prompt
+                if long and len(prompts) % _SLOW == 0:
+                    say(f"{label}: {len(prompts):,} of {count:,}")
                 of_template[template] += 1
         else:
             fruitless += 1

@@ -7,6 +7,7 @@ depends on how transformers spells things (hooks, cache, logits) is in this modu
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from analysis.errors import DataError
 from analysis.runlog import manifest
+from drafters.progress import say
 from drafters.target.anatomy import (
     captured_layers,
     find_pad_id,
@@ -120,7 +122,7 @@ class Target:
         dtype: str = "float32",
         device: torch.device | str = "cpu",
         thinking: bool = False,
-        report: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = say,
     ) -> Target:
         """Load ``smollm2``, a model folder, or a hub id; weights from safetensors, no code from the model.
 
@@ -138,7 +140,9 @@ class Target:
             source, note = str(folder), smollm2.NOTE
             if dtype != "float32":
                 sha256 = None  # other values; computed when asked for
-        elif Path(reference).is_dir():
+        elif not Path(reference).is_dir():
+            report(f"target '{reference}': no folder of that name; asking the model hub, and fetching it if it is new")
+        else:
             id = Path(reference).resolve().name  # a manifest names no machine's paths
         try:
             with no_progress_bars():
@@ -148,8 +152,11 @@ class Target:
                 )
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            near = difflib.get_close_matches(reference, [smollm2.NAME], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise DataError(
-                f"target '{reference}': cannot be loaded as '{smollm2.NAME}', a model folder or a hub id ({reason})"
+                f"target '{reference}': cannot be loaded as '{smollm2.NAME}', a model folder or a hub id "
+                f"({reason}){hint}"
             ) from error
         return cls(model.to(device), tokenizer, id, note=note, sha256=sha256, thinking=thinking)
 

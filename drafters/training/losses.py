@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from drafters.config import LossSettings
 from drafters.model.blocks import IGNORED
+from drafters.model.head import OutputRows
 
 # gamma as published for these block sizes (DFlash, arXiv 2602.06036); between them by B / 2, the same trend
 PUBLISHED_GAMMA = {16: 7.0, 10: 5.0, 8: 4.0}
@@ -118,7 +119,7 @@ class BlockLoss:
 
 def block_loss(
     hidden: torch.Tensor,
-    head: torch.Tensor,
+    head: OutputRows,
     labels: torch.Tensor,
     weights: Weights,
     real: torch.Tensor,
@@ -126,13 +127,14 @@ def block_loss(
 ) -> BlockLoss:
     """Weighted cross-entropy of a batch of blocks; logits are made for supervised slots only.
 
-    ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` [V, H] frozen output rows, ``labels`` int64
+    ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` the frozen output rows, ``labels`` int64
     [b, N, B - 1] as row numbers of ``head`` (``IGNORED``: not supervised), ``real`` bool [b, N] tells blocks
     from padding, ``at_risk`` bool [b, N, B - 1] which slots may be accepted: those before a stop token, as in
     drafters.model.acceptance.
     """
     supervised = labels != IGNORED
-    ce, best = _cross_entropy(hidden[supervised], head, labels[supervised])
+    sequence = torch.arange(len(labels), device=labels.device)[:, None, None].expand_as(labels)[supervised]
+    ce, best = _cross_entropy(hidden[supervised], head, labels[supervised], sequence)
     slots = labels.shape[-1]
     slot = _slots(supervised)
     w = weights(ce.detach(), supervised)
@@ -160,17 +162,21 @@ def _slots(supervised: torch.Tensor) -> torch.Tensor:
     return torch.arange(supervised.shape[-1], device=supervised.device).expand_as(supervised)[supervised]
 
 
-def _cross_entropy(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per-row cross-entropy (fp32) and argmax of ``hidden @ head.T``."""
+def _cross_entropy(
+    hidden: torch.Tensor, head: OutputRows, labels: torch.Tensor, sequence: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per-row cross-entropy (fp32) and argmax of the logits; ``sequence``: whose rows they are."""
 
-    def piece(rows: torch.Tensor, answers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = (rows @ head.T).float()
+    def piece(rows: torch.Tensor, answers: torch.Tensor, of: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = (rows @ head.weight.T).float()
+        if head.allowed is not None:
+            logits = logits.masked_fill(~head.allowed[of], float("-inf"))
         return F.cross_entropy(logits, answers, reduction="none"), logits.detach().argmax(-1)
 
     if len(hidden) <= LOGIT_ROWS:
-        return piece(hidden, labels)
+        return piece(hidden, labels, sequence)
     pieces = [
-        checkpoint(piece, rows, answers, use_reentrant=False)
-        for rows, answers in zip(hidden.split(LOGIT_ROWS), labels.split(LOGIT_ROWS), strict=True)
+        checkpoint(piece, *part, use_reentrant=False)
+        for part in zip(*(whole.split(LOGIT_ROWS) for whole in (hidden, labels, sequence)), strict=True)
     ]
     return torch.cat([ce for ce, _ in pieces]), torch.cat([best for _, best in pieces])

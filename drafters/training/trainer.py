@@ -24,7 +24,7 @@ from drafters.keyed import permutation
 from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.model.drafter import Drafter
-from drafters.model.head import Head
+from drafters.model.head import Head, OutputRows
 from drafters.target.frozen import Target
 from drafters.training.losses import BlockLoss, Weights, block_loss, step_weights
 from drafters.training.warm_start import warm_start
@@ -58,7 +58,8 @@ class Batch:
     examples: list[CorpusExample]
     features: torch.Tensor
     blocks: Blocks
-    rows: torch.Tensor  # labels as rows of the drafter's output head, IGNORED outside it
+    outputs: OutputRows  # of the drafter's output head
+    rows: torch.Tensor  # labels as rows of it, IGNORED outside it
 
 
 def collate(
@@ -78,7 +79,8 @@ def collate(
     )
     # no block looks further than the last anchor of its sequence
     needed = [int(a.max()) if len(a) else 0 for a in anchors]
-    return Batch(list(examples), reader.padded(examples, needed), blocks, head.rows(blocks.labels))
+    outputs = head.outputs([e.tokens[: e.prompt_length].tolist() for e in examples])
+    return Batch(list(examples), reader.padded(examples, needed), blocks, outputs, outputs.rows(blocks.labels))
 
 
 class Trainer:
@@ -175,8 +177,8 @@ class Trainer:
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
-            logits = self._hidden(collated)[:, 0] @ self.head.weight.T
-            drafts = self.head.ids[logits.argmax(-1)].tolist()
+            logits = collated.outputs.logits(self._hidden(collated)[:, 0])
+            drafts = collated.outputs.ids[logits.argmax(-1)].tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()
                 total += count_first_block(draft, answer, self.reader.target.stop_ids).emitted
@@ -232,7 +234,7 @@ class Trainer:
         at_risk = blocks.at_risk(self.reader.target.stop_ids)
         with self._autocast():
             labels, real = batch.rows.to(device), blocks.real.to(device)
-            return block_loss(self._hidden(batch), self.head.weight, labels, weights, real, at_risk.to(device))
+            return block_loss(self._hidden(batch), batch.outputs, labels, weights, real, at_risk.to(device))
 
     def _hidden(self, batch: Batch) -> torch.Tensor:
         """The drafter's hidden states of slots 1..B-1, [b, N, B - 1, H]."""

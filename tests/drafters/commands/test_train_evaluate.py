@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from analysis.errors import run_command
 from analysis.runlog.reading import Run
-from drafters.commands import baseline, evaluate, train
+from drafters.commands import baseline, evaluate, generate, train
 from drafters.commands.train import FINAL
 from drafters.corpus.store import Corpus
 from drafters.prompts.identity import messages
@@ -81,8 +81,10 @@ def test_a_drafter_of_the_whole_vocabulary_needs_no_look_at_every_answer(workpla
 def test_other_settings_under_the_name_are_refused(workplace, capsys):
     assert run(train, "arm.yaml") == 0
     assert run(train, "arm.yaml", "--set", "training.lr=1e-3") == 65
-    error = capsys.readouterr().err
-    assert "other settings" in error.splitlines()[-1]
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "other settings (training.lr 0.0006 there, 0.001 here);" in error
+    assert run(train, "arm.yaml", "--set", "corpus.holdout={count: 2, by: prompt}") == 65
+    assert "corpus.holdout.count null there, 2 here" in capsys.readouterr().err
 
 
 def test_a_run_from_before_a_setting_existed_has_its_default(workplace, capsys):
@@ -307,6 +309,39 @@ def test_several_processes_are_refused_before_any_of_them_writes(workplace, monk
     assert run(command, "arm.yaml", "--run", "runs/arm") == 64
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not (workplace / "runs/arm").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "words"),
+    [
+        (
+            generate,
+            ["arm", "hello", "--max-new-tokens", "-3"],
+            "'max_new_tokens': Input should be greater",
+        ),
+        (
+            generate,
+            ["arm", "hello", "--temperature", "-1"],
+            "'temperature': Input should be greater",
+        ),
+        (evaluate, ["arm", "--prompts", "test.jsonl", "--batch-size", "-1"], "--batch-size -1"),
+        (
+            evaluate,
+            ["arm", "--prompts", "test.jsonl", "--protocol", "generate", "--max-new-tokens", "0"],
+            "'max_new_tokens': Input should be greater",
+        ),
+    ],
+)
+def test_numbers_out_of_range_name_the_field_and_the_range(workplace, capsys, command, argv, words):
+    assert run(command, *argv) in (64, 65)
+    assert words in capsys.readouterr().err
+
+
+def test_slow_steps_say_what_they_do(workplace, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert run(train, "arm.yaml", "--set", "target=smollm3") == 65
+    lines = capsys.readouterr().err.splitlines()
+    assert "asking the model hub" in lines[0] and "did you mean smollm2?" in lines[-1]
 
 
 def test_evaluating_without_weights_is_one_line(workplace, capsys):

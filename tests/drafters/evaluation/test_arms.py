@@ -17,4 +17,4 @@ def test_successors_are_the_most_frequent_with_ties_to_the_smaller_id():
 
 def test_proposals_follow_the_chain():
     arm = NextTokenArm(np.array([1, 2, 0, 3]), block_size=4)
-    assert arm.propose([], [0, 3]).tolist() == [[1, 2, 0], [3, 3, 3]]
+    assert arm.propose([], [0, 3], []).tolist() == [[1, 2, 0], [3, 3, 3]]

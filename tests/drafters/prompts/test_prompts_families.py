@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from analysis.errors import DataError, UsageError
+from drafters.prompts import families
 from drafters.prompts.families import FAMILIES, HELD_OUT_TEMPLATES, family_caveat, generate
 from drafters.prompts.sources import PromptSource, load_prompts, prompt_set_hash, remove_overlap
 
@@ -18,6 +19,14 @@ from drafters.prompts.sources import PromptSource, load_prompts, prompt_set_hash
 @pytest.fixture
 def generator():
     return pytest.importorskip("reasoning_gym")
+
+
+def test_many_prompts_are_told_of_while_they_are_made(generator, monkeypatch, capsys):
+    monkeypatch.setattr(families, "_SLOW", 20)
+    generate("gsm_symbolic", 20, label="few")
+    generate("gsm_symbolic", 50, label="many")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["many: generating 50 distinct prompts", "many: 20 of 50", "many: 40 of 50"]
 
 
 def test_held_out_templates_follow_the_rule(generator):

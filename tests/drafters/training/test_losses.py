@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from drafters.config import LossSettings
 from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import IGNORED, make_blocks
+from drafters.model.head import OutputRows
 from drafters.training import losses
 from drafters.training.losses import block_loss, decaying, default_gamma, dpace_weights, fixed_weights, step_weights
 
@@ -24,6 +25,11 @@ def test_published_weights():
     assert [default_gamma(b) for b in (8, 10, 16)] == [4, 5, 7]
 
 
+def output_rows(weight, allowed=None):
+    ids = torch.arange(len(weight))
+    return OutputRows(weight, ids, allowed, ids)
+
+
 def everywhere(labels):
     return torch.ones_like(labels, dtype=torch.bool)
 
@@ -31,7 +37,7 @@ def everywhere(labels):
 def example(seed=0, batch=2, blocks=3, slots=4, hidden=8, vocab=11):
     g = torch.Generator().manual_seed(seed)
     h = torch.randn(batch, blocks, slots, hidden, generator=g, requires_grad=True)
-    head = torch.randn(vocab, hidden, generator=g)
+    head = output_rows(torch.randn(vocab, hidden, generator=g))
     labels = torch.randint(0, vocab, (batch, blocks, slots), generator=g)
     labels[0, 1, 2] = IGNORED
     labels[1, 2] = IGNORED
@@ -51,7 +57,7 @@ def test_sums_are_those_of_a_loop():
             alive = True
             for k in range(4):
                 label = int(labels[b, n, k])
-                logits = head @ h[b, n, k]
+                logits = head.weight @ h[b, n, k]
                 if label != IGNORED:
                     ce = (torch.logsumexp(logits, 0) - logits[label]).item()
                     top += math.exp(-k / 3.0) * ce
@@ -153,7 +159,7 @@ def test_dpace_is_normalised_by_its_own_weights_and_not_differentiated_through()
     found = block_loss(h, head, labels, weights, real, everywhere(labels))
     assert gamma is None
     supervised = labels != IGNORED
-    logits = (h.detach() @ head.T)[supervised]
+    logits = (h.detach() @ head.weight.T)[supervised]
     ce = torch.nn.functional.cross_entropy(logits, labels[supervised], reduction="none")
     w = torch.tensor(dpace_by_loop(*(x.reshape(6, 4).numpy() for x in (spread(ce, supervised), supervised)), 0.5))
     w = w.view(2, 3, 4)[supervised].float()
@@ -161,7 +167,7 @@ def test_dpace_is_normalised_by_its_own_weights_and_not_differentiated_through()
     assert float(found.denominator) == pytest.approx(float(w.sum()), rel=1e-6)
     (gradient,) = torch.autograd.grad(found.numerator, h)
     again = h.detach().requires_grad_()
-    ce = torch.nn.functional.cross_entropy((again @ head.T)[supervised], labels[supervised], reduction="none")
+    ce = torch.nn.functional.cross_entropy((again @ head.weight.T)[supervised], labels[supervised], reduction="none")
     torch.testing.assert_close(gradient, torch.autograd.grad((w * ce).sum(), again)[0])
 
 
@@ -195,5 +201,20 @@ def test_an_accepted_length_is_counted_as_evaluation_counts_it(answer, random):
     blocks = make_blocks([torch.tensor(answer)], [supervised], places, block_size=9, mask_token_id=3)
     head = torch.eye(10)
     hidden = 9 * head[torch.tensor(draft)][None, None]
-    found = block_loss(hidden, head, blocks.labels, decaying(9, 4.0), blocks.real, blocks.at_risk({2}))
+    found = block_loss(hidden, output_rows(head), blocks.labels, decaying(9, 4.0), blocks.real, blocks.at_risk({2}))
     assert 1 + int(found.accepted) == count_first_block(draft, answer, {2}).emitted
+
+
+def test_a_row_that_its_sequence_may_not_predict_is_not_there():
+    h, head, labels, real = example()
+    allowed = torch.ones(2, 11, dtype=torch.bool)
+    allowed[0, 9:] = False  # the first sequence cannot predict the last two rows
+    labels[0] = labels[0].clamp(max=8)
+    both = block_loss(h, output_rows(head.weight, allowed), labels, decaying(5, 3.0), real, everywhere(labels))
+    parts = [
+        block_loss(h[i : i + 1], output_rows(head.weight[:n]), labels[i : i + 1], decaying(5, 3.0), real[i : i + 1],
+                   everywhere(labels[i : i + 1]))
+        for i, n in ((0, 9), (1, 11))
+    ]  # fmt: skip
+    assert float(both.numerator) == pytest.approx(sum(float(p.numerator) for p in parts), rel=1e-6)
+    assert int(both.accepted) == sum(int(p.accepted) for p in parts)

@@ -7,10 +7,18 @@ import torch
 
 from drafters.config import complete, load_config
 from drafters.corpus.build import build_corpus
+from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.model.blocks import IGNORED
 from drafters.prompts.sources import load_prompts
 from drafters.target.frozen import Target
 from drafters.training.trainer import Trainer, learning_rate
+
+
+def vocabulary(config, corpus):
+    if (size := config.drafter.draft_vocab) is None:
+        return None
+    counts = corpus.token_counts(), corpus.token_counts(answers=False)
+    return draft_vocabulary(size, *counts, config.drafter.mask_token_id).ids
 
 
 @pytest.fixture
@@ -24,7 +32,7 @@ def make_trainer(workplace):
         corpus = build_corpus(
             target, load_prompts(config.corpus.prompts), layer_ids=(1, 3), max_new_tokens=16, batch_size=8
         )
-        drafter_config = complete(config.drafter, target, corpus.token_counts())
+        drafter_config = complete(config.drafter, target, vocabulary(config, corpus))
         precision = "bfloat16" if config.training.precision == "bfloat16" else "float32"
         return Trainer(config, drafter_config, corpus, target, "cpu", precision)
 
