@@ -21,6 +21,7 @@ from analysis.measures.aggregate import compare_totals, has_totals_alone
 from analysis.measures.baseline import has_times_alone
 from analysis.measures.times_alone import compare_times
 from analysis.report.answers import headline
+from analysis.report.html import write_html
 from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import times as times_sections
@@ -88,7 +89,7 @@ def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], ru
     report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
     summarise(comparison, terminal())
     lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
-    _show(report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    _show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 
 
@@ -101,7 +102,7 @@ def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) ->
     matrix = compare_many(opened.runs, **options)
     report = write_matrix(matrix, args.out or default_reports() / matrix_folder(matrix))
     lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
-    _show(report, map(wording.one_line, lines))
+    _show(args, report, map(wording.one_line, lines))
     return 0
 
 
@@ -112,7 +113,7 @@ def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], r
     told = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
     lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in told if line)]
     lines += [f"caution: {text}" for text in seed_sections.cautions(study)]
-    _show(report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    _show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 
 
@@ -127,11 +128,12 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
     else:
         times = compare_times(a, b, min_coverage=args.min_coverage, strict=args.strict)
         lines, notes, report = times_sections.lines(times), times.notes, write_times(times, folder)
-    _show(report, [*lines, *(f"caution: {wording.one_line(note)}" for note in notes)])
+    _show(args, report, [*lines, *(f"caution: {wording.one_line(note)}" for note in notes)])
     return 0
 
 
-def _show(report: Path, lines: Iterable[str]) -> None:
+def _show(args: argparse.Namespace, report: Path, lines: Iterable[str]) -> None:
     console = terminal()
-    for line in (*lines, f"report: {report}"):
+    pages = [f"page: {write_html(report.parent)}"] if args.html else []
+    for line in (*lines, f"report: {report}", *pages):
         console.print(line, soft_wrap=True)

@@ -26,6 +26,11 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], numeric: int
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def anchor(heading: str) -> str:
+    """The anchor of a heading, by GitHub's rule: lower case, hyphens for spaces, no punctuation."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def fill(template: str, **values: Any) -> str:
     """A template of ``templates/`` with these values; its filter ``md`` escapes."""
     environment = jinja2.Environment(

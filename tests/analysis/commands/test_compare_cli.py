@@ -436,3 +436,10 @@ def test_an_interrupt_while_libraries_load_is_a_line_and_130():
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "draftlab: interrupted\n")
+
+
+def test_html_is_one_file_beside_the_report(compare, tmp_path):
+    a, b = two_runs(tmp_path / "runs", [1, 2, 3], [1, 3, 3], **BARE)
+    code, out, _, _ = compare(a, b, "--out", "out", "--html")
+    assert code == Exit.OK and out.splitlines()[-1] == "page: out/report.html"
+    assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
