@@ -11,6 +11,12 @@ _OTHERS = {
     b"BZh": "packed with bzip2; unpack it, or pack it with gzip or zstd, which are read",
     b"\xfd7zXZ\x00": "packed with xz; unpack it, or pack it with gzip or zstd, which are read",
     b"PK\x03\x04": "a zip archive (or an Excel workbook); unpack it, or save its table as CSV",
+    **dict.fromkeys(
+        (b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "a Python pickle, which could run code when it is read; write its table as CSV, JSON lines or Parquet",
+    ),
+    b"\x93NUMPY": "a NumPy array, whose numbers have no names; write a table with columns as CSV or Parquet",
+    b"SQLite format 3": "an SQLite database; export its table as CSV",
     b"ARROW1": "an Arrow (Feather) file; save its table as Parquet",
     b"version https://git-lfs": "a pointer of git-lfs, not the file itself; fetch it with: git lfs pull",
 }
@@ -40,13 +46,30 @@ def reason(source: Source) -> str | None:
         return "the result of a comparison by draftlab, not a log"
     if {"question_id", "turns"} <= document.keys() and "choices" not in document:
         return "prompts without answers; --questions takes them beside an answer file"
-    timings = document.get("timings")
-    if isinstance(timings, dict) and "draft_n" in timings:
+    if {"cells", "nbformat"} <= document.keys():
+        return "a Jupyter notebook, not a log; write the table in it to a file: frame.to_csv or frame.to_parquet"
+    if orient := _orient(document):
         return (
-            "answers of llama.cpp's server, which tell drafted and accepted tokens but not the number of drafts; "
-            'import the server\'s log, whose lines "draft acceptance" tell their mean length'
+            f'a pandas table in the orient "{orient}"; write it with '
+            'frame.to_json(path, orient="records", lines=True), to_csv or to_parquet'
         )
     return None
+
+
+def _orient(document: dict[str, Any]) -> str | None:
+    """Which orient of pandas' ``to_json`` an object is of, records apart."""
+    data = document.get("data")
+    if "columns" in document and isinstance(data, list) and data and all(isinstance(row, list) for row in data):
+        return "split"
+    schema = document.get("schema")
+    if isinstance(schema, dict) and "fields" in schema and isinstance(document.get("data"), list):
+        return "table"
+    inner = [list(value) for value in document.values() if isinstance(value, dict)]
+    if len(inner) < max(len(document), 1) or not inner[0] or any(keys != inner[0] for keys in inner):
+        return None
+    if all(key.isdecimal() for key in document):
+        return "index"
+    return "columns" if all(key.isdecimal() for key in inner[0]) else None
 
 
 #: What programs print, and what to import instead; for files that are no log that is known.

@@ -39,6 +39,8 @@ from analysis.runlog.counting import Counting
 from analysis.wording import counted
 
 NAME = "plain table"
+#: The field of ``--map`` that says under which keys of a JSON object the rows stand.
+ROWS = "rows"
 Prefill = Literal["inside", "outside", "unknown"]
 #: No block is longer: more draft tokens in one row are totals.
 _LONGEST_DRAFT = 64
@@ -46,7 +48,7 @@ _LONGEST_DRAFT = 64
 
 def parse_mapping(pairs: list[str]) -> dict[str, str]:
     """{our field: column} of ``field=column`` arguments. Raises UsageError for an unknown field."""
-    known = dict.fromkeys([*FIELDS, *specbench.OF_ROW, *specbench.OF_CHOICE])
+    known = dict.fromkeys([*FIELDS, *specbench.OF_ROW, *specbench.OF_CHOICE, ROWS])
     mapping = {}
     for pair in pairs:
         name, found, column = pair.partition("=")

@@ -21,10 +21,12 @@ from analysis.importers import (
     specbench,
     specforge,
     tables,
+    timed,
     vllm,
 )
 from analysis.importers.columns import FIELDS, Table
-from analysis.importers.model import Found, RowError
+from analysis.importers.model import Found, Imported, RowError
+from analysis.importers.nested import lists_of_records, parse_path
 from analysis.importers.reasons import by_reason
 from analysis.importers.source import Source, several_values
 
@@ -46,6 +48,7 @@ FORMATS = (
     Format("specbench", specbench.recognise, specbench.read),
     Format("sglang", sglang.recognise, sglang.read),
     Format("vllm", vllm.recognise, vllm.read),
+    Format("timed", timed.recognise, timed.read),
     Format("specforge", specforge.recognise, specforge.read, by_rows=False),
     Format("cast", cast.recognise, cast.read, by_rows=False),
     Format("modelopt", tables.recognise_modelopt, tables.read_modelopt, by_rows=False),
@@ -78,6 +81,10 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
     source = Source.open(path)
     if why := declined.foreign(source):
         raise DataError(f"{path}: {why}")
+    mapping = dict(options.mapping or {})
+    if (rows := mapping.pop(plain.ROWS, None)) is not None:
+        source = _inside(source, parse_path(rows))
+        options = replace(options, mapping=mapping or None)
     if options.format != "auto":
         key, source = options.format, replace(source, whole=True)
     else:
@@ -86,7 +93,7 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
         found = _read(key, source, options)
     except RowError as error:
         raise DataError(f"{path}: {error}") from error
-    found = replace(found, runs=[run for run in found.runs if run.responses or run.aggregates])
+    found = replace(found, runs=[_said_inside(run, source) for run in found.runs if run.responses or run.aggregates])
     if not found.runs:
         left_out = [("", problem) for problem in found.problems if problem.kind != "detail"]
         why = f": {by_reason(left_out)}" if left_out else ""
@@ -108,9 +115,45 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
         best = max(scores, key=lambda key: scores[key])
         if scores[best]:
             return best, looked_at
+    if not source.inside and (nested := _nested(source)) is not None:
+        return nested
     if why := declined.reason_of_text(replace(source, whole=True)):
         raise DataError(f"{source.path}: {why}")
     raise DataError(f"{source.path}: {_unknown(source)}")
+
+
+def _inside(source: Source, path: tuple[str, ...]) -> Source:
+    """The rows under these keys. Raises DataError if there is no list of objects."""
+    there = replace(source, inside=path)
+    if not isinstance(there.document, list) or not there.sample:
+        known = [".".join(p) for p in lists_of_records(source.document)]
+        raise DataError(
+            f"{source.path}: no list of objects under {'.'.join(path)}; there are {', '.join(known[:8]) or 'none'}"
+        )
+    return there
+
+
+def _nested(source: Source) -> tuple[str, Source] | None:
+    """The format of the one list of records within a JSON object, and the source of its rows; None if there is none.
+    Raises DataError where there are several."""
+    found = []
+    for path in lists_of_records(source.document):
+        there = replace(source, inside=path)
+        scores = {f.key: f.recognise(there) for f in FORMATS if f.by_rows}
+        best = max(scores, key=lambda key: scores[key])
+        if scores[best]:
+            found.append((best, there))
+    if len(found) > 1:
+        paths = [".".join(there.inside) for _, there in found]
+        raise DataError(
+            f"{source.path}: lists of records under {', '.join(paths[:8])}; --map rows={paths[0]}[] takes one of them"
+        )
+    return found[0] if found else None
+
+
+def _said_inside(run: Imported, source: Source) -> Imported:
+    where = f"rows taken from {'.'.join(source.inside)}"
+    return replace(run, notes=[where, *run.notes]) if source.inside else run
 
 
 def _of_answers(mapping: Mapping[str, str], source: Source) -> bool:

@@ -11,7 +11,8 @@ than half of its rows keep is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -34,6 +35,7 @@ from analysis.importers.model import (
 )
 from analysis.importers.source import Problem, Row, Source
 from analysis.runlog.counting import Counting
+from analysis.wording import counted
 
 NAME = "acceptance lengths per response"
 LENGTHS = ("acceptance_lengths", "accept_lengths", "accept_length_list", "acceptance_length_list")
@@ -43,6 +45,8 @@ DATASETS = ("dataset", "benchmark", "subset", "task")
 SAMPLES = ("sample", "repetition", "seed")
 TEXTS = ("output_text", "response", "output", "text")
 PLACE = "row "
+#: Where the lists of a batch stand in their row.
+PART = "part of the row"
 DATASETS_UNKNOWN = "data sets"
 BY_PLACE = "rows have no id: a prompt is known by its place in the file, and pairs join by it"
 IDS_OUT = ("output_ids", "output_token_ids", "token_ids")
@@ -68,7 +72,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
     problems: list[Problem] = []
     raw: list[tuple[Row, list[int], int | None]] = []
     warm_ups = 0
-    for row in rows:
+    for row in itertools.chain.from_iterable(map(_parts, rows)):
         if row.value.get("is_warmup") is True:
             warm_ups += 1
             continue
@@ -77,10 +81,10 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
         except RowError as error:
             problems.append(problem(row.line, error))
     arms = arms_of([row for row, _, _ in raw], _identity, _others)
-    arm_of_row = {row.line: arm for (row, _, _), arm in zip(raw, arms, strict=True)}
+    arm_of_row = {id(row): arm for (row, _, _), arm in zip(raw, arms, strict=True)}
     with_total = [(lengths, total) for _, lengths, total in raw if total is not None]
     convention, kept = fit(with_total) if with_total else (CONVENTIONS[0], 0)
-    notes = [f"{warm_ups} warm-up rows of the file dropped"] if warm_ups else []
+    notes = [f"{counted(warm_ups, 'warm-up row')} of the file dropped"] if warm_ups else []
     if not with_total:
         notes.append(f"no row states its output tokens, so the counting could not be checked; taken as: {convention}")
     elif convention == WHOLE:
@@ -102,7 +106,7 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
             emitted = lengths if convention.bonus else [length + 1 for length in lengths]
             if 0 in emitted:
                 raise RowError(f"step {emitted.index(0)} adds no token, though lengths count the bonus token")
-            responses.append(replace(_response(row, emitted, total), arm=arm_of_row[row.line]))
+            responses.append(replace(_response(row, emitted, total), arm=arm_of_row[id(row)]))
         except RowError as error:
             problems.append(problem(row.line, error))
     responses = last_of_each(responses, problems)
@@ -130,6 +134,26 @@ def read_rows(source: Source, rows: Iterable[Row], name: str) -> Found:
 def _total(row: Mapping[str, Any]) -> int | None:
     total = first(row, TOTALS)
     return None if total is None else integer(total, "output tokens")
+
+
+def _parts(row: Row) -> Iterator[Row]:
+    """The row, or of one with a list of lists a row for each: turns of a prompt that has an id, prompts of their own
+    in a batch that has none. Totals that are a list of as many stand beside them; one total belongs to all."""
+    nested = first(row.value, LENGTHS)
+    if not isinstance(nested, list) or not nested or not all(isinstance(part, list) for part in nested):
+        yield row
+        return
+    totals = first(row.value, TOTALS)
+    lengths = next(name for name in LENGTHS if row.value.get(name) is not None)
+    if totals is not None and not (isinstance(totals, list) and len(totals) == len(nested)):
+        yield replace(row, value={**row.value, lengths: [n for part in nested for n in part]})
+        return
+    named = first(row.value, IDS) is not None
+    bare = {name: value for name, value in row.value.items() if name not in (*TOTALS, "turn")}
+    for number, part in enumerate(nested):
+        own = {lengths: part, **({} if totals is None else {TOTALS[0]: totals[number]})}
+        place = {"turn": number} if named else {PART: number + 1}
+        yield replace(row, value={**bare, **own, **place})
 
 
 def _lengths(row: Mapping[str, Any]) -> list[int]:
@@ -164,7 +188,8 @@ def place_of(row: Row) -> dict[str, Any]:
     dataset = first(value, DATASETS)
     dataset = None if dataset is None else string(dataset, "dataset")
     given = first(value, IDS)
-    prompt_id = f"{PLACE}{row.line}" if given is None else identifier(given, "id")
+    place = f"{PLACE}{row.line}" if PART not in value else f"{PLACE}{row.line}.{value[PART]}"
+    prompt_id = place if given is None else identifier(given, "id")
     return {
         # ids of benchmark files start anew in each data set
         "prompt_id": prompt_id if dataset is None else f"{dataset}/{prompt_id}",

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 
 from analysis.errors import DataError, UsageError
+from analysis.importers.nested import at
 
 GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -68,10 +69,11 @@ class Row:
 @dataclass(frozen=True)
 class Source:
     """One log file. ``path`` is local; ``name`` is its file name without compression suffixes; ``whole``: what the
-    file is may show anywhere in it, not in its opening alone."""
+    file is may show anywhere in it, not in its opening alone; ``inside``: the keys under which its rows stand."""
 
     path: Path
     whole: bool = False
+    inside: tuple[str, ...] = ()
     damage: list[Problem] = field(default_factory=list, compare=False)
 
     @classmethod
@@ -123,7 +125,7 @@ class Source:
         if not text.startswith(("{", "[")):
             return None
         try:
-            return parse(text)
+            return at(parse(text), self.inside)
         except ValueError:
             return None
 
@@ -161,7 +163,7 @@ class Source:
     def sample(self) -> list[dict[str, Any]]:
         """The first JSON objects of the file, enough to tell what it is."""
         rows: list[dict[str, Any]] = []
-        for line in self.opening():
+        for line in self.opening() if not self.inside else ():
             text = line.strip("\x00 \t\r")
             if not text.startswith(("{", "[")):
                 continue

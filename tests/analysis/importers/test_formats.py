@@ -358,10 +358,6 @@ def test_times_that_are_not_what_the_totals_say_are_refused(
         ("DFlash throughput: 150.55 tok/s\nAverage Acceptance length: 6.54\n", "acceptance_lengths"),
         ("n_draft   = 16\nn_predict = 257\nn_drafted = 320\nn_accept  = 200\n", "not the number of drafts"),
         ("==== Serving Benchmark Result ====\nBackend:  sglang\nAccept length:  3.21\n", "--output-file"),
-        (
-            '{"content": "words", "timings": {"predicted_n": 9, "draft_n": 20, "draft_n_accepted": 5}}\n',
-            "not the number of drafts",
-        ),
     ],
 )
 def test_means_alone_are_declined_with_what_to_import_instead(tmp_path: Path, text: str, why: str) -> None:

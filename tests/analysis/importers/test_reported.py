@@ -36,6 +36,8 @@ ARM = ["--map", "steps=steps_n", "--map", "tokens=tok", "--map", "prompt_id=q"]
         (["mixed/two_targets.json"], ["target T-8B", "target T-4B"]),
         (["mixed/idxs_zero.jsonl"], ["no response has a step"]),
         (["mixed/llamacpp_passes.log"], ["1.2500"]),
+        (["rounds/oak.json"], ["pooled 4.0000"]),
+        (["mixed/per_sample.json"], ["pooled 2.5000", "3 responses"]),
         (["mixed/identity.csv"], None),
         (["mixed/noid_a.jsonl", "mixed/noid_b.jsonl"], ["6 responses"]),
         (["mixed/request_1.json", "mixed/request_2.json", "mixed/request_3.json"], ["3 responses"]),
