@@ -75,7 +75,7 @@ def bare_step(target: Target, drafter: Drafter, length: int, committed: int, rep
     size, layers = drafter.config.block_size, drafter.config.target_layer_ids
     head = Head(target, drafter.config)
     cache = RaggedCache(target.num_layers, 1, target.device)
-    ids = torch.randint(20, 1000, (1, length), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(20, min(1000, target.vocab_size), (1, length), generator=torch.Generator().manual_seed(0))
     cache.rows.begin(length)
     first = target.forward(ids, layer_ids=layers, position_ids=cache.rows.positions, cache=cache)
     assert first.features is not None
@@ -165,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--speed-prompts", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--longer", type=int, default=256, help="tokens of the long answers")
     parser.add_argument("--scratch", type=Path, default=Path("build/benchmark-drafter"))
     args = parser.parse_args(argv)
     folder = Path(resolve(args.run))
@@ -181,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "step against dflash_generate (time)": against_reference(target, drafter, few, args.tokens, args.scratch),
         "batch of 8 against 1 (tokens/s)": batching(target, drafter, seen, args.tokens),
         f"speed-up, seen templates, {args.tokens} tokens": speed_up(target, drafter, seen[:many], args.tokens),
-        "speed-up, seen templates, 256 tokens": speed_up(target, drafter, longer, 256),
+        f"speed-up, seen templates, {args.longer} tokens": speed_up(target, drafter, longer, args.longer),
         f"speed-up, unseen templates, {args.tokens} tokens": speed_up(target, drafter, unseen, args.tokens),
     }
     table = Table("what", "ratio", "tau", "ms")

@@ -1,4 +1,4 @@
-"""Exact inference against resampling, and what a whole comparison costs: ``python benchmarks/exact.py``.
+"""Exact inference against resampling, and what a whole comparison costs: ``python benchmarks/exact.py [--fast]``.
 
 * exact bootstrap interval and sign-flip p of 700 paired integers, beside ``scipy.stats.bootstrap(method="BCa",
   n_resamples=10000)`` and ``scipy.stats.permutation_test(n_resamples=10000)``, in one process, turn by turn;
@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from analysis.errors import run_command
-from analysis.stats.exact import bootstrap_interval, sign_flip_p
+from analysis.errors import Parser, run_command
+from analysis.stats.exact import bootstrap_mean, sign_flip_p
 
 ROOT = Path(__file__).parents[1]
-ROUNDS, RESAMPLES = 5, 10_000
+ROUNDS, RESAMPLES, SIZES = 5, 10_000, (100, 700, 3000, 10_000, 20_000)
 
 
 def drawn(n: int) -> NDArray[np.int64]:
@@ -51,17 +51,17 @@ def mean(x: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return np.mean(x, axis=axis)
 
 
-def against_scipy(d: NDArray[np.int64]) -> dict[str, float]:
+def against_scipy(d: NDArray[np.int64], rounds: int, resamples: int) -> dict[str, float]:
     """Median CPU seconds of each method over interleaved rounds, and the ratio."""
     work: dict[str, Callable[[], object]] = {
-        "exact interval and p": lambda: (bootstrap_interval(d), sign_flip_p(d)),
-        "scipy BCa bootstrap": lambda: stats.bootstrap((d,), mean, n_resamples=RESAMPLES, method="BCa", rng=0),
+        "exact interval and p": lambda: (bootstrap_mean(d).interval(), sign_flip_p(d)),
+        "scipy BCa bootstrap": lambda: stats.bootstrap((d,), mean, n_resamples=resamples, method="BCa", rng=0),
         "scipy permutation test": lambda: stats.permutation_test(
-            (d,), mean, permutation_type="samples", n_resamples=RESAMPLES, vectorized=True, rng=0
+            (d,), mean, permutation_type="samples", n_resamples=resamples, vectorized=True, rng=0
         ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, call in work.items():
             seconds[name].append(cpu(call))
     found = {name: median(times) for name, times in seconds.items()}
@@ -69,12 +69,12 @@ def against_scipy(d: NDArray[np.int64]) -> dict[str, float]:
     return found
 
 
-def by_size() -> dict[int, float]:
+def by_size(sizes: Sequence[int], rounds: int) -> dict[int, float]:
     """Median CPU seconds of exact interval and p."""
     found = {}
-    for n in (100, 700, 3000, 10_000, 20_000):
+    for n in sizes:
         d = drawn(n)
-        found[n] = median(cpu(lambda d=d: (bootstrap_interval(d), sign_flip_p(d))) for _ in range(ROUNDS))
+        found[n] = median(cpu(lambda d=d: (bootstrap_mean(d).interval(), sign_flip_p(d))) for _ in range(rounds))
     return found
 
 
@@ -87,7 +87,7 @@ def process_cpu(arguments: Sequence[str], folder: Path) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def whole_comparison() -> dict[str, float]:
+def whole_comparison(rounds: int) -> dict[str, float]:
     """Median CPU seconds of the command on two runs of 700 prompts, of its imports, and of the rest."""
     sys.path.insert(0, str(ROOT))
     from tests.analysis.runs import simulated, write_run
@@ -105,27 +105,31 @@ def whole_comparison() -> dict[str, float]:
             ]
             write_run(folder / "runs" / run, prompts, protocol="generate", fusion=fusion, timings=timings)
         imports, whole = [], []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             imports.append(process_cpu(["-c", "import analysis.compare"], folder))
             whole.append(process_cpu(["-m", "analysis.compare", "dflash", "dyna"], folder))
     return {"imports_s": median(imports), "whole_s": median(whole), "rest_s": median(whole) - median(imports)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """See the module's description; takes no arguments."""
+    """See the module's description."""
+    parser = Parser(prog="python benchmarks/exact.py", description="Exact inference against resampling.")
+    parser.add_argument("--fast", action="store_true", help="one round with few resamples: only shows that it runs")
+    fast = parser.parse_args(argv).fast
+    rounds = 1 if fast else ROUNDS
     console = Console()
-    compared = against_scipy(drawn(700))
+    compared = against_scipy(drawn(700), rounds, 100 if fast else RESAMPLES)
     table = Table("n = 700, CPU", "ms", box=None)
     for name in list(compared)[:-1]:
         table.add_row(name, f"{1000 * compared[name]:.2f}")
     console.print(table)
     console.print(f"exact methods are {compared['ratio']:.0f} times faster\n")
-    sizes = by_size()
+    sizes = by_size(SIZES[:2] if fast else SIZES, rounds)
     table = Table("exact interval and p, n", "ms", box=None)
     for n, seconds in sizes.items():
         table.add_row(f"{n:,}", f"{1000 * seconds:.1f}")
     console.print(table)
-    whole = whole_comparison()
+    whole = whole_comparison(rounds)
     console.print(
         f"\nanalysis.compare, 700 prompts with report and figures: {whole['whole_s']:.2f} s of CPU "
         f"(imports {whole['imports_s']:.2f} s)"

@@ -10,7 +10,6 @@ is what the cache is for. Prints a table and one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from statistics import median
 
 import torch
 
+from analysis.errors import Parser, run_command
 from drafters.config import DrafterChoice, complete
 from drafters.decoding.decode import decode
 from drafters.model.drafter import Context, Drafter
@@ -117,19 +117,20 @@ def table(costs: Sequence[Cost]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python benchmarks/fusion.py", description="What a fusion costs in a decoding step.")
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--layers", type=int, default=5, help="draft layers of every arm")
     parser.add_argument("--mask", type=int, default=16, help="mask token id")
     parser.add_argument("--tokens", type=int, default=48, help="decoded per measurement")
     parser.add_argument("--rounds", type=int, default=8)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     costs = measure(Target.load(args.target), args.layers, args.mask, args.tokens, args.rounds)
     print(table(costs))
     print(json.dumps({"benchmark": "fusion", "threads": torch.get_num_threads(), "arms": [asdict(c) for c in costs]}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_command(main))

@@ -10,7 +10,6 @@ as the kernel counts them. Prints the curve and one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import duckdb
 
+from analysis.errors import Parser, run_command
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Evaluation, Manifest, Part, Target
 from analysis.runlog.writing import sha256_of, write_atomic
@@ -143,12 +143,13 @@ def point(folder: Path, rows: int, steps: int) -> Point:
     return Point(2 * prompts * steps, prompts, compare, bare)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python benchmarks/scale.py", description="Comparing runs of many verification steps.")
     parser.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 1e7, 1e8])
     parser.add_argument("--steps", type=int, default=50, help="verification steps per prompt")
     parser.add_argument("--folder", type=Path, help="where the runs are written (default: a temporary folder)")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     header = ("step rows", "prompts", "compare: wall s", "CPU s", "peak MiB", "bare: CPU s", "peak MiB", "CPU ratio")
     print(" ".join(f"{name:>15}" for name in header), flush=True)
     points, left_out = [], []
@@ -166,10 +167,11 @@ def main() -> None:
                      f"{p.compare.peak_mib:.0f}", f"{p.bare.cpu_s:.2f}", f"{p.bare.peak_mib:.0f}",
                      f"{p.times_bare:.1f}")  # fmt: skip
             print(" ".join(f"{cell:>15}" for cell in cells), flush=True)
-    told = [asdict(p) | {"times_bare": p.times_bare} for p in points]
-    found = {"steps_per_prompt": args.steps, "points": told, "left_out": left_out}
+    rows = [asdict(p) | {"times_bare": p.times_bare} for p in points]
+    found = {"steps_per_prompt": args.steps, "points": rows, "left_out": left_out}
     print(json.dumps({"benchmark": "scale", "duckdb": duckdb.__version__, **found}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_command(main))

@@ -8,7 +8,6 @@ step by step in one process. Prints a table and one JSON line; what ``precision:
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import cast
 
 import torch
 
+from analysis.errors import Parser, run_command
 from drafters.config import RunConfig, complete, merge, parse, read_yaml
 from drafters.corpus.build import Corpus, CorpusExample
 from drafters.target.frozen import Target
@@ -49,7 +49,7 @@ class RandomCorpus:
         self.count = config.training.batch * config.training.accumulate
         length = PROMPT_TOKENS + config.corpus.max_new_tokens
         generator = torch.Generator().manual_seed(0)
-        self.tokens = torch.randint(100, 1000, (length,), generator=generator)
+        self.tokens = torch.randint(100, min(1000, target.vocab_size), (length,), generator=generator)
         self.features = torch.randn(length - 1, layers, target.hidden_size, generator=generator).bfloat16()
         self.supervised = torch.arange(length) >= PROMPT_TOKENS
         self.vocab_size = target.vocab_size
@@ -96,16 +96,17 @@ def table(costs: Sequence[Cost]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python benchmarks/training.py", description="What an optimizer step costs.")
     parser.add_argument("--recipe", type=Path, default=Path("drafters/recipes/study-common.yaml"))
     parser.add_argument("--rounds", type=int, default=10)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     costs = measure(args.recipe, args.rounds)
     print(table(costs))
     print(json.dumps({"benchmark": "training", "threads": torch.get_num_threads(), "arms": [asdict(c) for c in costs]}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_command(main))

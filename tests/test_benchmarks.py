@@ -1,0 +1,85 @@
+"""Every benchmark runs, in its fast mode: none can rot unseen. What they measure is not looked at here."""
+
+import json
+
+import pytest
+import yaml
+
+from benchmarks import exact, scale
+
+
+def last_line(capfd):
+    return json.loads(capfd.readouterr().out.splitlines()[-1])
+
+
+def test_exact(capfd):
+    assert exact.main(["--fast"]) == 0
+    found = last_line(capfd)
+    assert found["against_scipy_s"]["ratio"] > 0 and found["compare"]["whole_s"] > 0
+
+
+def test_scale(capfd, tmp_path):
+    assert scale.main(["--rows", "2e4", "--folder", str(tmp_path)]) == 0
+    assert last_line(capfd)["benchmark"] == "scale"
+
+
+class TestOfDrafters:
+    """On a tiny target of twelve layers, since the fusions take nine."""
+
+    @pytest.fixture(scope="class")
+    def target(self, tmp_path_factory):
+        pytest.importorskip("torch")
+        from tests.tiny import tiny_target
+
+        folder = tmp_path_factory.mktemp("target") / "tiny"
+        made = tiny_target(layers=12)
+        made.model.save_pretrained(folder)
+        made.tokenizer.save_pretrained(folder)
+        return folder
+
+    def test_fusion(self, capfd, target):
+        from benchmarks import fusion
+
+        call = ["--target", str(target), "--layers", "1", "--mask", "3", "--tokens", "6", "--rounds", "1"]
+        assert fusion.main(call) == 0
+        assert len(last_line(capfd)["arms"]) == len(fusion.ARMS)
+
+    def test_training(self, capfd, target, tmp_path):
+        from benchmarks import training
+
+        recipe = {
+            "name": "arm",
+            "target": str(target),
+            "drafter": {"num_layers": 1, "target_layers": 2, "block_size": 4, "mask_token_id": 3},
+            "corpus": {"prompts": ["gsm_symbolic:4"], "max_new_tokens": 16},
+            "training": {"steps": 4, "batch": 2, "anchors": 4},
+        }
+        (tmp_path / "arm.yaml").write_text(yaml.safe_dump(recipe))
+        assert training.main(["--recipe", str(tmp_path / "arm.yaml"), "--rounds", "1"]) == 0
+        assert len(last_line(capfd)["arms"]) == 6
+
+    def test_decoding(self, capfd, target, tmp_path, monkeypatch):
+        pytest.importorskip("reasoning_gym")
+        from benchmarks import decoding
+
+        # the benchmark reads a trained run; here its parts are given
+        monkeypatch.setattr(decoding, "load_drafter", lambda folder: self.drafter(target))
+        monkeypatch.setattr(decoding, "common_target", lambda folders, device: self.loaded(target))
+        monkeypatch.setattr(decoding, "weights_of", lambda folder, manifest: folder)
+        monkeypatch.setattr(decoding, "read_manifest", lambda folder: None)
+        call = [str(tmp_path), "--prompts", "2", "--speed-prompts", "2", "--tokens", "6", "--longer", "8"]
+        assert decoding.main([*call, "--scratch", str(tmp_path / "scratch")]) == 0
+        assert "batch of 8 against 1 (tokens/s)" in last_line(capfd)
+
+    @staticmethod
+    def loaded(folder):
+        from drafters.target.frozen import Target
+
+        return Target.load(str(folder))
+
+    def drafter(self, folder):
+        from drafters.config import DrafterChoice, complete
+        from drafters.model.drafter import Drafter
+
+        choice = DrafterChoice(num_layers=1, target_layers=2, block_size=4, mask_token_id=3)
+        return Drafter(complete(choice, self.loaded(folder))).initialise(0).eval()
