@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import pyarrow as pa
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import cluster_of
 from analysis.runlog.manifest import Evaluation, Manifest, Target, settings_hash
+from analysis.runlog.outputs import hash_of_text, hash_of_tokens, ids_of_words, repetition, words
 from analysis.runlog.schema import TABLES
 from analysis.runlog.writing import RunWriter
 
@@ -74,17 +74,6 @@ def write_run(folder: Path | str, run: Imported, *, name: str, caveats: Sequence
     writer.finish()
 
 
-def repetition(items: Sequence[Any]) -> float:
-    """Share of repeated 4-grams, 1 - distinct / all: 0 where none repeats, near 1 in a loop."""
-    grams = [tuple(items[i : i + 4]) for i in range(len(items) - 3)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def words(text: str) -> list[str]:
-    """Words of a text, each with the white space before it: joined they are the text."""
-    return re.findall(r"\s*\S+|\s+$", text)
-
-
 def _key(eval_id: str, run: Imported, response: Response) -> dict[str, Any]:
     return {
         "eval_id": eval_id,
@@ -125,7 +114,7 @@ def _steps(keyed: Sequence[tuple[dict[str, Any], Response]]) -> pa.Table:
 
 
 def _prompt(key: dict[str, Any], response: Response, run: Imported) -> dict[str, Any]:
-    hashed, ids, repeated = _output(response)
+    hashed, ids, repeated = _output(response, run.counting.ids)
     output = response.output_tokens
     if response.tokens is not None and (output is None or response.emitted is None):
         output = response.tokens + run.counting.outside  # from which readers without steps count the tokens in steps
@@ -143,20 +132,15 @@ def _prompt(key: dict[str, Any], response: Response, run: Imported) -> dict[str,
     }
 
 
-def _output(response: Response) -> tuple[str | None, list[int] | None, float | None]:
-    """(hash, ids, repetition) of an answer: its token ids, else hashes of its words, for no text is written."""
+def _output(response: Response, unit: str) -> tuple[str | None, list[int] | None, float | None]:
+    """(hash, ids, repetition) of an answer, in the unit of its run: its token ids, else hashes of its words, for no
+    text is written."""
     if response.ids is not None:
-        data = ",".join(map(str, response.ids)).encode()
-        return hashlib.sha256(data).hexdigest()[:16], list(response.ids), repetition(response.ids)
-    if response.text is None:
+        return hash_of_tokens(response.ids), list(response.ids), repetition(response.ids)
+    if response.text is None or unit == "tokens":
         return None, None, None
     pieces = words(response.text)
-    ids = [int.from_bytes(hashlib.blake2s(w.encode(errors="replace"), digest_size=4).digest()) >> 1 for w in pieces]
-    return (
-        _hash(response.text),
-        ids,
-        repetition([w.strip() for w in pieces]),
-    )
+    return hash_of_text(response.text), ids_of_words(pieces), repetition([w.strip() for w in pieces])
 
 
 def _timing(key: dict[str, Any], response: Response, run: Imported) -> dict[str, Any]:
@@ -203,12 +187,8 @@ def _requests(trial: int, aggregate: Aggregate) -> Iterable[dict[str, Any]]:
             "ttft_s": request.ttft_s,
             "e2e_s": request.e2e_s,
             "output_tokens": request.output_tokens,
-            "output_hash": None if request.text is None else _hash(request.text),
+            "output_hash": None if request.text is None else hash_of_text(request.text),
         }
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def _datasets(keyed: Sequence[tuple[dict[str, Any], Response]], aggregates: Sequence[Aggregate]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.keys import taken
+from analysis.runlog.counting import counting_of
 from analysis.runlog.load import Evaluated, of_protocol
 from analysis.runlog.pairing import Pairs
 from analysis.wording import Caution, caution
@@ -69,6 +70,8 @@ def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
     """What the prompts tables say about outputs."""
     first, second = _prompts(a, pairs, "a"), _prompts(b, pairs, "b")
     equal = pc.equal(first["output_hash"], second["output_hash"])
+    if counting_of(a.run.manifest, a.protocol).ids != counting_of(b.run.manifest, b.protocol).ids:
+        equal = pa.chunked_array([pa.nulls(len(equal), pa.bool_())])  # of tokens and of texts: not comparable
     same = pc.sum(equal).as_py() or 0
     answers = pairs.frame["dataset"].value_counts(sort=False).sort_index() if a.protocol == "generate" else {}
     return Outputs(

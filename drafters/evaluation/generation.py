@@ -15,11 +15,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from analysis.errors import DataError
+from analysis.runlog.outputs import hash_of_tokens, repetition
 from drafters.decoding.decode import Decoded, DecodeOutput, Seconds, decode
 from drafters.decoding.sampling import Sampling
 from drafters.evaluation.arms import Arm, BlockArm
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
-from drafters.model.acceptance import output_hash, repetition
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import Target
 
@@ -156,7 +156,7 @@ class Generate:
                 "output_tokens": len(found.tokens),
                 "steps": len(found.steps),
                 "finish_reason": found.finish_reason,
-                "output_hash": output_hash(found.tokens),
+                "output_hash": hash_of_tokens(found.tokens),
                 "output_ids": found.tokens if self.settings.keep_output else None,
                 "repetition": repetition(found.tokens),
                 **(self._against_baseline(asked, found, plain[0]) if plain and self.settings.sampling.greedy else {}),

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from analysis.runlog.outputs import hash_of_tokens, repetition
 from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES
 from drafters.evaluation.arms import Arm
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.keyed import permutation
-from drafters.model.acceptance import count_first_block, output_hash, repetition
+from drafters.model.acceptance import count_first_block
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import GreedyOutput, Target
 
@@ -70,7 +71,7 @@ class Prefix:
                     "prompt_tokens": len(asked),
                     "output_tokens": len(answer),
                     "steps": 1,
-                    "output_hash": output_hash(answer),
+                    "output_hash": hash_of_tokens(answer),
                     "repetition": repetition(answer),
                 }
             )

@@ -10,11 +10,8 @@ One place for the rules that every log and both protocols share:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 
 @dataclass(frozen=True)
@@ -80,17 +77,3 @@ def close_step(
     else:
         ended = "length"
     return StepCount(drafted, eligible, accepted, ended)
-
-
-def repetition(tokens: Sequence[int], n: int = 4) -> float:
-    """Share of repeated n-grams, 1 - distinct / all: 0 where none repeats, near 1 in a loop.
-
-    Sequences shorter than n + 1 tokens have one n-gram at most, so 0.
-    """
-    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def output_hash(tokens: Sequence[int]) -> str:
-    """Short hash (16 hex digits) of output tokens, to see whether two runs had the same text."""
-    return hashlib.sha256(np.asarray(tokens, dtype="<i4").tobytes()).hexdigest()[:16]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,12 @@ import pytest
 
 from analysis.commands.importers import main
 from analysis.errors import run_command
-from analysis.importers.write import repetition, words
+from analysis.importers.direct import open_references
+from analysis.measures.lossless import outputs
 from analysis.runlog.counting import counting_of
+from analysis.runlog.load import load
+from analysis.runlog.outputs import hash_of_tokens, repetition, words
+from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
@@ -155,3 +161,26 @@ def test_repetition_is_the_share_of_repeated_fourgrams() -> None:
 def test_words_joined_are_the_text() -> None:
     for text in ("", " a  b\n", "x", "\n\n", "naïve café  "):
         assert "".join(words(text)) == text
+
+
+def test_tokens_of_a_log_hash_as_the_decoder_hashes_them(tmp_path: Path) -> None:
+    """sha256 of little-endian int32: of 1, 2, 3 by hand with struct."""
+    expected = hashlib.sha256(struct.pack("<3i", 1, 2, 3)).hexdigest()[:16]
+    assert hash_of_tokens([1, 2, 3]) == expected
+    row = {"id": 0, "acceptance_lengths": [2], "num_output_tokens": 3, "output_ids": [1, 2, 3]}
+    logs.write(tmp_path, "ids.jsonl", logs.lines([row, {**row, "id": 1, "output_ids": None, "response": "a b"}]))
+    assert run_command(main, [str(tmp_path / "ids.jsonl"), "--out", str(tmp_path / "out")]) == 0
+    # one unit a run: the text of a row without ids has no hash
+    assert rows(Run.open(tmp_path / "out"), "prompts", "output_hash") == [(expected,), (None,)]
+
+
+def test_hashes_of_tokens_and_of_texts_are_never_compared(tmp_path: Path) -> None:
+    base = {"acceptance_lengths": [2, 3], "num_output_tokens": 6}
+    runs = {}
+    for name, more in (("ids", {"output_ids": [1, 2, 3, 4, 5, 6]}), ("text", {"response": "a b c"})):
+        path = logs.write(tmp_path, f"{name}.jsonl", logs.lines([{"id": q, **base, **more} for q in range(8)]))
+        runs[name] = str(path)
+    for other, compared in (("ids", 8), ("text", 0)):
+        a, b = open_references([runs["ids"], runs[other]], tmp_path / other)
+        found = outputs(load(a, "generate"), load(b, "generate"), pair(load(a, "generate"), load(b, "generate")))
+        assert (found.compared, found.same) == (compared, compared)
