@@ -206,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--studies", type=int, default=STUDIES)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(LAYOUTS)), help="numbers of rows, from 0")
     args = parser.parse_args(argv)
-    started, rows = time.process_time(), [simulate(LAYOUTS[n], args.studies, n) for n in args.rows]
+    started, rows = time.process_time(), [simulate(LAYOUTS[n], args.studies, n % len(LAYOUTS)) for n in args.rows]
     shown = Table(*HEADERS, box=None)
     for row in rows:
         shown.add_row(*cells(row))

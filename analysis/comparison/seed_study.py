@@ -150,7 +150,6 @@ def compare_seeds(
     overall = rows.crossed()
     by_dataset = _family({name: rows.where(dataset=name).crossed(name) for name in rows.datasets})
     evenly = rows.balanced()
-    trained = [seed_name(run) for run in (a if len(a) > 1 else b)]
     return SeedComparison(
         label_a=_label(a),
         label_b=_label(b),
@@ -164,7 +163,7 @@ def compare_seeds(
         by_dataset=by_dataset,
         by_seen=_family({name: rows.where(seen=name).crossed(name) for name in rows.kinds}),
         per_seed=rows.per_seed() if overall.design != "independent" else (),
-        without=rows.without(list(map(seed_name, a)), list(map(seed_name, b)), trained),
+        without=rows.without(list(map(seed_name, a)), list(map(seed_name, b))),
         needed=_needed(overall),
         prompts=prompts,
         prompts_lost=most - prompts,
@@ -292,20 +291,24 @@ class _Rows:
         a, b = (frames * count if len(frames) == 1 else frames for frames in (self.a, self.b))
         return tuple(of_pairs(side_by_side(x, y), self.estimand) for x, y in zip(a, b, strict=True))
 
-    def without(self, seeds_a: Sequence[str], seeds_b: Sequence[str], trained: Sequence[str]) -> tuple[LeftOut, ...]:
+    def without(self, seeds_a: Sequence[str], seeds_b: Sequence[str]) -> tuple[LeftOut, ...]:
         """The overall estimate without each seed, where two are left."""
-        a, b = self.values()
-        clusters, count = self.clusters(), max(len(a), len(b))
-        design = [("A", seeds_a), ("B", seeds_b)] if not self.paired and min(len(a), len(b)) > 1 else [(None, trained)]
-        found = []
-        for arm, seeds in design:
-            for place, seed in enumerate(seeds):
-                first = np.delete(a, place, axis=0) if arm == "A" or (arm is None and len(a) == count) else a
-                second = np.delete(b, place, axis=0) if arm == "B" or (arm is None and len(b) == count) else b
-                if (len(seeds) if arm else count) > 2:
-                    rest = crossed(first, second, clusters, self.estimand, paired=self.paired)
-                    found.append(LeftOut(arm, seed, rest.estimate))
-        return tuple(found)
+        a, b = self.a, self.b
+        left: list[tuple[str | None, str, _Rows]] = []
+        if self.paired or min(len(a), len(b)) == 1:
+            seeds = max(seeds_a, seeds_b, key=len)
+            left += [(None, s, replace(self, a=_less(a, i), b=_less(b, i))) for i, s in enumerate(seeds)]
+        else:
+            left += [("A", s, replace(self, a=_less(a, i))) for i, s in enumerate(seeds_a) if len(a) > 2]
+            left += [("B", s, replace(self, b=_less(b, i))) for i, s in enumerate(seeds_b) if len(b) > 2]
+        if max(len(a), len(b)) < 3:
+            return ()
+        return tuple(LeftOut(arm, seed, rows.crossed().estimate) for arm, seed, rows in left)
+
+
+def _less(frames: tuple[pd.DataFrame, ...], place: int) -> tuple[pd.DataFrame, ...]:
+    """Without the one at this place; an only one stays."""
+    return frames if len(frames) == 1 else frames[:place] + frames[place + 1 :]
 
 
 def _values(frame: pd.DataFrame, estimand: Estimand) -> FloatArray:
