@@ -29,6 +29,11 @@ class History:
         values = self.curves[column].dropna()
         return float(values.iloc[-1]) if len(values) else None
 
+    def final(self, column: str) -> float | None:
+        """Mean over the last twentieth of the steps, None if nothing was measured: a single step's loss is noise."""
+        values = self.curves[column].iloc[-(1 + len(self.curves) // 20) :].dropna()
+        return float(values.mean()) if len(values) else None
+
 
 def load_history(run: Run) -> History | None:
     """The run's history in order of steps, None if it has none (a baseline, an imported log)."""

@@ -22,7 +22,7 @@ from analysis.report.sections.study import pair_folder
 from analysis.runlog.writing import write_atomic
 
 REPORT, RESULT, LOST = "report.md", "result.json", "lost-pairs.csv"
-_KINDS = ("png", "svg", "csv")
+_KINDS = ("png", "svg", "pdf", "csv")
 
 
 def write_report(
@@ -96,6 +96,7 @@ def _write(
     for plot in drawn:
         everything[f"figures/{plot.name}.png"] = figures.png(plot.figure)
         everything[f"figures/{plot.name}.svg"] = figures.svg(plot.figure)
+        everything[f"figures/{plot.name}.pdf"] = figures.pdf(plot.figure)
         everything[f"figures/{plot.name}.csv"] = figures.csv(plot.data)
     everything |= files
     everything[REPORT] = text

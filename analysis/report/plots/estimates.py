@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
-from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut
+from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, name_arms
 from analysis.stats.estimate import Estimate
 from analysis.wording import one_line, signed
 
@@ -44,7 +44,8 @@ def paired_differences(comparison: Comparison) -> Plot:
     raw.set_xlim(-0.55, 0.55)
     raw.set_xticks([])
     raw.set_ylabel(f"difference per prompt, B - A ({comparison.estimand.unit})")
-    raw.set_title(f"{wording.counted(d.size, 'pair')}, {comparison.overall.n_zero:,} without a difference", loc="left")
+    raw.set_xlabel(f"{wording.counted(d.size, 'pair')}, {comparison.overall.n_zero:,} without a difference")
+    name_arms(raw, comparison.a.label, comparison.b.label)
 
     overall = comparison.overall
     mean.axhline(0, color=INK, linewidth=0.8)
@@ -118,6 +119,7 @@ def forest(comparison: Comparison) -> Plot:
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"difference in {comparison.estimand.name}, B - A ({comparison.estimand.unit})")
+    name_arms(axes, comparison.a.label, comparison.b.label)
     data = comparison.to_frame()
     data = data[data["estimand"] == comparison.estimand.key]
     columns = [

@@ -6,10 +6,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.comparison.pairwise import Comparison
-from analysis.report.plots.style import ARM_COLOURS, INK, WIDTH, Plot, cut, legend
+from analysis.report.plots.style import ARM_COLOURS, INK, WIDTH, Plot, cut, legend, plain_log
 from analysis.wording import one_line
 
 
@@ -34,9 +33,7 @@ def gate_against_norm(comparison: Comparison) -> Plot | None:
         x, y = means.at[layer, ("mean", "feature_norm")], means.at[layer, ("mean", "gate")]
         axes.scatter([x], [y], s=70, color=colour, edgecolors=INK, linewidths=1, zorder=3, label=f"layer {layer}")
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_log(axes.xaxis)
     axes.set_xlabel("feature norm of the target layer (log scale)")
     axes.set_ylabel(f"gate ({cut(arm.label, 30)})")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

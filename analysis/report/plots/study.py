@@ -9,7 +9,17 @@ from matplotlib.figure import Figure
 
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.seed_study import SeedComparison
-from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, house_style
+from analysis.report.plots.style import (
+    ARM_COLOURS,
+    INK,
+    MUTED,
+    VERDICT_COLOURS,
+    WIDTH,
+    Plot,
+    cut,
+    house_style,
+    name_arms,
+)
 from analysis.wording import interval, signed
 
 #: One colour per arm after the first (Okabe and Ito's palette).
@@ -78,6 +88,7 @@ def _seeds(study: SeedComparison) -> Plot:
     axes.set_xlim(-0.6, end + 1.6)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("training seed")
+    name_arms(axes, study.label_a, study.label_b)
     axes.set_ylabel(f"difference, B - A ({overall.estimand.unit})")
     caption = (
         "Every seed by itself, with the interval over prompts (grey), and all seeds together, with the interval over "
@@ -121,6 +132,7 @@ def _heat_map(study: SeedComparison) -> Plot:
     axes.set_xticks(range(len(names)), [cut(name, 24) for name in names], rotation=25, ha="right")
     axes.set_yticks(range(len(seeds)), [cut(seed, 20) for seed in seeds])
     axes.set_ylabel("training seed")
+    name_arms(axes, study.label_a, study.label_b)
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, label=f"difference, B - A\n({study.overall.estimate.estimand.unit})")
     rows = [(seed, name, values[i, j]) for i, seed in enumerate(seeds) for j, name in enumerate(names)]

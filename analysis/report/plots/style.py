@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 
 import matplotlib.style
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.comparison.facts import ArmSummary
 from analysis.wording import Verdict, one_line
@@ -48,6 +52,7 @@ _STYLE = {
     "axes.unicode_minus": False,
     "svg.hashsalt": "draftlab",
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
 
@@ -89,6 +94,14 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def pdf(figure: Figure) -> bytes:
+    """PDF bytes, without date and writer's version."""
+    buffer = io.BytesIO()
+    with house_style(), _settled(figure, 100):
+        FigureCanvasPdf(figure).print_pdf(buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return buffer.getvalue()
+
+
 @contextmanager
 def _settled(figure: Figure, dpi: int) -> Iterator[None]:
     """Draw inside at ``dpi``. The figure is laid out once and for good: a layout worked out anew at every saving would
@@ -114,6 +127,26 @@ def csv(data: pd.DataFrame) -> str:
 def legend(arm: ArmSummary) -> str:
     """``A: DFlash``: never starts with an underscore, which would hide the entry."""
     return f"{arm.side}: {cut(arm.label, 40)}"
+
+
+def name_arms(axes: Axes, label_a: str, label_b: str) -> None:
+    """Say above the axes which arm is A and which is B, for a figure whose legend does not: it may travel alone."""
+    axes.annotate(
+        f"A: {cut(label_a, 40)}    B: {cut(label_b, 40)}",
+        (0, 1),
+        xytext=(0, 6),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=9,
+        color=MUTED,
+    )
+
+
+def plain_log(axis: Axis) -> None:
+    """Numbers as numbers on a logarithmic axis: 0.5, 1, 2, 5, 10."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def cut(text: str, at_most: int) -> str:

@@ -243,12 +243,13 @@ def training_table(c: Comparison) -> str | None:
     arms = [arm for arm in (c.a, c.b) if arm.history is not None]
     if not arms:
         return None
-    columns = ("loss", "val_accepted_length", "val_unseen_accepted_length")
-    headers = ["arm", "steps", "last loss", "validation accepted length, seen templates", "unseen templates"]
+    columns = ("val_accepted_length", "val_unseen_accepted_length")
+    headers = ["arm", "steps", "final cross-entropy (mean of the last 5% of steps)",
+               "validation accepted length, seen templates", "unseen templates"]  # fmt: skip
     rows = []
     for arm in arms:
         assert arm.history is not None
-        last = [number(arm.history.last(column), 2) for column in columns]
+        last = [number(arm.history.final("ce"), 2), *(number(arm.history.last(column), 2) for column in columns)]
         rows.append((f"{arm.side}: {arm.label}", f"{len(arm.history.curves):,}", *last))
     return table(headers, rows, numeric=4)
 
