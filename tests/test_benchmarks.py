@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from benchmarks import exact, scale
+from benchmarks import exact, fuzz_importers, scale
 
 
 def last_line(capfd):
@@ -21,6 +21,11 @@ def test_exact(capfd):
 def test_scale(capfd, tmp_path):
     assert scale.main(["--rows", "2e4", "--folder", str(tmp_path)]) == 0
     assert last_line(capfd)["benchmark"] == "scale"
+
+
+def test_fuzz_importers(capfd):
+    assert fuzz_importers.main(["90", "--seed", "3"]) == 0
+    assert "0 faults" in capfd.readouterr().out
 
 
 class TestOfDrafters:

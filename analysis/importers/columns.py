@@ -29,7 +29,7 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?,*')  # the first line of Excel's CSV files
 
 @dataclass(frozen=True)
 class Table:
-    """``names``: of the columns, of JSON those of the first row; ``header``: where a CSV file has them."""
+    """``names``: of the columns, of JSON those of its first rows; ``header``: where a CSV file has them."""
 
     source: Source
     mapping: Mapping[str, str]
@@ -45,7 +45,7 @@ class Table:
             except (pa.ArrowException, OSError):
                 return cls(source, mapping, [], None)
         if source.sample:
-            return cls(source, mapping, list(source.sample[0]), None)
+            return cls(source, mapping, list(dict.fromkeys(name for row in source.sample for name in row)), None)
         header = _header(source, {*FIELDS, *mapping.values()}, [])
         return cls(source, mapping, header.names if header else [], header)
 

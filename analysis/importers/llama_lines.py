@@ -52,6 +52,7 @@ class _Request:
     drafted: int = 0
     mean: float | None = None
     shares: tuple[float, ...] = ()
+    damaged: bool = False
     rises: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -73,6 +74,8 @@ def windows(
             problems.append(problem(number, error))
     found = []
     for request in requests:
+        if request.damaged:
+            continue
         try:
             found.append((request.line, _window(request), (request.accepted or 0, request.drafted)))
         except RowError as error:
@@ -87,6 +90,8 @@ def _take(number: int, line: str, requests: list[_Request], since_start: dict[st
         requests.append(_Request(number, name, tokens=int(found[1])))
     elif MENTION in line:
         if not (found := _LINE.search(line)):
+            if requests and requests[-1].accepted is None:
+                requests[-1].damaged = True  # it had a draft, and how many tokens were accepted is not known
             raise RowError("half a line, or numbers that cannot be read")
         last = requests[-1] if requests else None
         if last is None or last.accepted is not None or (name and last.task and name != last.task):

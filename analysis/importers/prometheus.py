@@ -101,7 +101,8 @@ def _snapshots(source: Source) -> tuple[list[Snapshot], str, list[Problem]]:
         found = _LINE.match(line)
         if not found:
             if line.lstrip().startswith(("vllm:spec_decode", "llamacpp:spec_decode")) and "_created" not in line:
-                problems.append(Problem(number, "not a counter that is known, or half a line"))
+                # what is lost with half a line shows in the counters' identities
+                problems.append(Problem(number, "not a counter that is known, or half a line", "unrelated"))
             continue
         try:
             value = float(found["value"])

@@ -112,9 +112,9 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
     # the opening tells, but of a log with a long start; a table is told by its opening or not at all
     for looked_at in (source, replace(source, whole=True)):
         scores = {f.key: f.recognise(looked_at) for f in FORMATS}
-        best = max(scores, key=lambda key: scores[key])
-        if scores[best]:
-            return best, looked_at
+        if most := max(scores.values()):
+            # of formats that know about as many rows the most particular: one damaged row does not change it
+            return next(key for key, score in scores.items() if 2 * score >= most), looked_at
     if not source.inside and (nested := _nested(source)) is not None:
         return nested
     if why := declined.reason_of_text(replace(source, whole=True)):

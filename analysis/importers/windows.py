@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.importers.model import RowError
 
@@ -68,6 +68,10 @@ def with_lengths(windows: Sequence[tuple[int, Window | None, tuple[int, int]]], 
 
     Raises RowError where there is no such length: without the windows of no acceptance the mean would be too high.
     """
+    exact = {w.drafted // w.drafts for _, w, _ in windows if w is not None and w.drafts and w.exact}
+    if len(exact) == 1:
+        (length,) = exact
+        windows = [(line, _of_length(w, length), counts) for line, w, counts in windows]
     lacking = [line for line, window, _ in windows if window is None]
     known = [window for _, window, _ in windows if window is not None and window.drafts]
     lengths = {round(w.drafted / w.drafts) for w in known if _is_whole(w)}
@@ -86,6 +90,16 @@ def with_lengths(windows: Sequence[tuple[int, Window | None, tuple[int, int]]], 
                 raise RowError(f"line {line}: {drafted} tokens are no whole number of drafts of {length}")
         found.append(window)
     return found
+
+
+def _of_length(window: Window | None, length: int) -> Window | None:
+    """The window with the drafts that its tokens make at this length, where its rounded mean agrees."""
+    if window is None or window.exact or window.drafted % length or window.mean is None:
+        return window
+    drafts = window.drafted // length
+    if abs(1 + window.accepted / drafts - window.mean) > HALF_A_DIGIT:
+        return window
+    return replace(window, drafts=drafts, exact=True)
 
 
 def _is_whole(window: Window) -> bool:
