@@ -199,6 +199,14 @@ class TrainingSettings(Settings):
     precision: Literal["auto", "bfloat16", "float32"] = "auto"  # of matrix products; weights are float32
     checkpoint_every: int = Field(default=200, ge=1)
     init_from: str | None = None  # a checkpoint folder to start from (drafters.training.warm_start)
+    # of W_c in concat and gated fusions: N(0, 0.02), or the states' own basis at equal norm (ConcatFusion.keep_basis)
+    projection_init: Literal["normal", "basis"] = "normal"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.projection_init == "basis" and self.init_from is not None:
+            raise ValueError("projection_init: basis has no effect with init_from, whose projection is taken")
+        return self
 
 
 class Seeds(Settings):
@@ -223,6 +231,14 @@ class RunConfig(Settings):
     validation: ValidationSettings = ValidationSettings()
     training: TrainingSettings = TrainingSettings()
     seeds: Seeds = Seeds()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.projection_init == "basis" and self.drafter.fusion not in ("concat", "gated"):
+            raise ValueError(
+                f"training.projection_init: basis is for concat and gated; {self.drafter.fusion} has no W_c"
+            )
+        return self
 
 
 def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | None = None) -> DrafterConfig:

@@ -91,6 +91,19 @@ class ConcatFusion(Fusion):
         self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
+    @torch.no_grad()
+    def keep_basis(self, norms: torch.Tensor) -> None:
+        """Start the projection as W_c^(l) = s I / ||h^(l)||, from typical norms [T] of the states.
+
+        The context feature is then the sum of the states in their own basis, each with equal norm. s gives the matrix
+        the Frobenius norm that it has when drawn from N(0, 0.02).
+        """
+        weight = self.fc.weight
+        share = 1 / norms.to(weight)
+        scale = 0.02 * weight.shape[1] ** 0.5 / share.norm()  # of H x T H draws: 0.02 sqrt(H T H), to sqrt(H) ||share||
+        eye = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+        weight.copy_((eye[:, None] * (scale * share)[:, None]).flatten(1))
+
     def gate_values(self, features: torch.Tensor) -> torch.Tensor | None:
         """g [..., T] in fp32, or None where the fusion has no gate."""
         return None

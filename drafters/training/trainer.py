@@ -24,10 +24,13 @@ from drafters.keyed import permutation
 from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.model.drafter import Drafter
+from drafters.model.fusion import ConcatFusion
 from drafters.model.head import Head, OutputRows
 from drafters.target.frozen import Target
 from drafters.training.losses import BlockLoss, Weights, block_loss, step_weights
 from drafters.training.warm_start import warm_start
+
+NORM_EXAMPLES = 64  # of the corpus, for the typical norms of the target's states
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -102,11 +105,15 @@ class Trainer:
         self.mixed = precision == "bfloat16"
         settings = config.training
         self.drafter = Drafter(drafter_config).initialise(config.seeds.init)
+        self.reader = FeatureReader(target, drafter_config.target_layer_ids)
+        if settings.projection_init == "basis":
+            fusion = self.drafter.fusion
+            assert isinstance(fusion, ConcatFusion)
+            fusion.keep_basis(self._typical_norms())
         if settings.init_from:
             warm_start(self.drafter, load_drafter(settings.init_from))
         self.drafter.to(self.device)
         self.head = Head(target, drafter_config, None if self.mixed else torch.float32)
-        self.reader = FeatureReader(target, drafter_config.target_layer_ids)
         self.optimizer = torch.optim.AdamW(
             self.drafter.parameters(),
             lr=settings.lr,
@@ -194,6 +201,12 @@ class Trainer:
         state = load_training_state(folder, self.drafter, self.optimizer)
         self.step, self.hash = state["step"], DataHash(state["data_hash"])
         self.history = [row for row in history if row["step"] <= self.step]
+
+    def _typical_norms(self) -> torch.Tensor:
+        """Norms of the target's states, fp32 [T]: means over the tokens of the corpus's first examples."""
+        examples = (self.corpus[i] for i in range(min(NORM_EXAMPLES, len(self.corpus))))
+        norms = [features.float().norm(dim=-1) for features in self.reader.each(examples)]
+        return torch.cat(norms).mean(0).cpu()
 
     def _micro_batches(self) -> Iterator[Batch]:
         """The batches of the current step, examples in the order of their epoch's permutation."""

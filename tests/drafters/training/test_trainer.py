@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from analysis.errors import DataError
 from drafters.config import complete, load_config
 from drafters.corpus.build import build_corpus
 from drafters.corpus.vocabulary import draft_vocabulary
@@ -133,3 +134,34 @@ def test_tokens_outside_the_draft_vocabulary_weigh_nothing(make_trainer):
     assert torch.equal(supervised, torch.isin(batch.blocks.labels, vocab))
     assert torch.equal(vocab[batch.rows[supervised]], batch.blocks.labels[supervised])
     assert 0 < int(supervised.sum()) < int((batch.blocks.labels != IGNORED).sum())
+
+
+@pytest.mark.parametrize("fusion", ["concat", "gated"])
+def test_a_projection_that_keeps_the_basis_gives_every_layer_the_same_norm(make_trainer, fusion):
+    drawn = make_trainer(f"drafter.fusion={fusion}")
+    kept = make_trainer(f"drafter.fusion={fusion}", "training.projection_init=basis")
+    weight = kept.drafter.fusion.fc.weight
+    assert float(weight.norm()) == pytest.approx(float(drawn.drafter.fusion.fc.weight.norm()), rel=0.05)
+    features = torch.cat(list(kept.reader.each(kept.corpus))).float()
+    typical = features.norm(dim=-1).mean(0)
+    norms = kept.drafter.fusion.contributions(features).contribution_norm.mean(0)
+    assert float(norms.max() / norms.min()) < 1.05 < float(typical.max() / typical.min())
+    expected = (features / typical[:, None]).sum(1)
+    found = kept.drafter.fusion(features)[0].detach()
+    cosine = torch.cosine_similarity(found, expected, dim=-1)
+    assert float(cosine.min()) > 0.999
+    for name, parameter in drawn.drafter.named_parameters():  # nothing else differs
+        if name != "fusion.fc.weight":
+            assert torch.equal(parameter, dict(kept.drafter.named_parameters())[name])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("drafter.fusion=layerwise", "training.projection_init=basis"),
+        ("training.projection_init=basis", "training.init_from=somewhere"),
+    ],
+)
+def test_an_initialisation_without_effect_is_refused(workplace, overrides):
+    with pytest.raises(DataError, match="projection_init: basis"):
+        load_config(workplace / "arm.yaml", overrides)
