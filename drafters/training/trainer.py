@@ -184,7 +184,8 @@ class Trainer:
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
-            logits = collated.outputs.logits(self._hidden(collated)[:, 0])
+            with self._autocast():
+                logits = collated.outputs.logits(self._hidden(collated)[:, 0])
             drafts = collated.outputs.ids[logits.argmax(-1)].tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()
