@@ -67,7 +67,7 @@ class Evaluation(_Record):
     """One evaluation; its key in the manifest is its ``eval_id``, the hash of these settings."""
 
     status: Status
-    protocol: Literal["prefix", "generate"]
+    protocol: Literal["prefix", "generate", "replay"]
     settings: dict[str, Any]
     prompt_set_sha256: str
     prompts: int

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from analysis.errors import DataError
 from analysis.runlog.addresses import MANIFEST, located, resolve
 from analysis.runlog.manifest import Manifest
-from analysis.runlog.schema import LATER, NULLABLE, SCHEMA_VERSION, TABLES
+from analysis.runlog.schema import LATER, NULLABLE, READABLE_VERSIONS, SCHEMA_VERSION, TABLES
 
 
 def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -197,9 +197,9 @@ def read_manifest(address: str) -> Manifest:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{path}: not JSON ({error}); the file is damaged or half-written") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version not in READABLE_VERSIONS:
         raise DataError(
-            f"{path}: schema_version is {version!r}; this draftlab reads {SCHEMA_VERSION}; "
+            f"{path}: schema_version is {version!r}; this draftlab reads {' and '.join(map(str, READABLE_VERSIONS))}; "
             "use the draftlab that wrote it, or import the run anew"
         )
     try:

@@ -1,14 +1,16 @@
-"""The tables of a run, as Arrow schemas (run format, schema version 1).
+"""The tables of a run, as Arrow schemas (run format, schema version 2).
 
 One entry per table of ``runs/<name>/``. A reader holds every file against these; a writer casts to them.
-Columns listed in ``NULLABLE`` may hold nulls, all others may not.
+Columns listed in ``NULLABLE`` may hold nulls, all others may not. Version 2 adds the protocol ``replay`` and its table
+``anchors``; otherwise it is version 1.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of what is written
+READABLE_VERSIONS = (1, 2)
 
 _TYPES = {
     "string": pa.string(),
@@ -58,7 +60,17 @@ TABLES: dict[str, pa.Schema] = {
         ("int16", "drafted eligible accepted emitted"),
         ("string", "ended"),
     ),
-    # one row per evaluated prompt (turn, sample)
+    # protocol replay: one row per position of the answer, its last token apart; the drafter proposes after each.
+    # acceptance has those where greedy decoding steps. entropy (nats) and margin (difference of the two largest
+    # logits) are of the target's distribution of the token after `position`
+    "anchors": _schema(
+        *_KEYED,
+        ("int32", "position"),
+        ("int16", "eligible accepted"),
+        ("float32", "entropy margin"),
+    ),
+    # one row per evaluated prompt (turn, sample). Under replay the output is the target's own, and matches_baseline,
+    # first_mismatch and mismatch_margin compare it with the target's choices in one pass over the whole answer
     "prompts": _schema(
         *_KEYED,
         ("string", "cluster_id category study_role seen"),
@@ -142,6 +154,7 @@ NULLABLE: dict[str, frozenset[str]] = {
     "timings": frozenset({"temperature", "prefill_s", "draft_s", "verify_s", "other_s"}),
     "gates": frozenset({"temperature", *GATE_QUANTITIES}),
     "gate_stats": frozenset({"temperature", "n_log_gate"}),
+    "anchors": frozenset({"temperature"}),
     "history": frozenset(TABLES["history"].names) - {"step"},
     "throughput": frozenset(TABLES["throughput"].names) - {"trial", "arm", "status"},
     "requests": frozenset({"prompt_id", "ttft_s", "e2e_s", "output_tokens", "output_hash"}),

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest, Part, Status
 from analysis.runlog.reading import conform, read_manifest, rows_to_table
-from analysis.runlog.schema import TABLES
+from analysis.runlog.schema import SCHEMA_VERSION, TABLES
 
 #: Rows that a writer gathers before it writes them.
 ROW_GROUP = 1 << 17
@@ -132,6 +132,7 @@ class RunWriter:
     def save(self) -> None:
         """Rewrite the manifest, with the overall status that its stages give."""
         self.manifest.status = self.manifest.overall_status()
+        self.manifest.schema_version = SCHEMA_VERSION  # a run of an earlier version may get tables of this one
         write_atomic(self.folder / MANIFEST, self.manifest.to_json())
 
     def finish(self, status: Status = "complete") -> None:

@@ -325,7 +325,7 @@ def truncate(folder):
 
 def other_version(folder):
     path = folder / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
 
 
 def float_ids(table):
@@ -335,7 +335,7 @@ def float_ids(table):
 
 BAD = {
     "missing run": (lambda b: [p.unlink() for p in b.rglob("*") if p.is_file()], "no run.json"),
-    "wrong schema version": (other_version, "schema_version is 2; this draftlab reads 1"),
+    "wrong schema version": (other_version, "schema_version is 3; this draftlab reads 1 and 2"),
     "truncated Parquet": (truncate, "acceptance.parquet"),
     "other target": (
         lambda b: write_run(b, prompts_of([2, 3, 4]), change=lambda m: setattr(m.target, "sha256", "9" * 64)),

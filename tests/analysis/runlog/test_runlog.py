@@ -204,12 +204,12 @@ def test_rows_that_the_manifest_does_not_list_are_noticed(folder):
         Run.open(folder)
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 3, True, None, "1"])
 def test_another_schema_version_is_refused(folder, version):
     data = json.loads((folder / "run.json").read_text())
     data["schema_version"] = version
     (folder / "run.json").write_text(json.dumps(data))
-    with pytest.raises(DataError, match=r"schema_version is .* this draftlab reads 1"):
+    with pytest.raises(DataError, match=r"schema_version is .* this draftlab reads 1 and 2"):
         Run.open(folder)
 
 
