@@ -47,8 +47,8 @@ _SUMS = {
     f"{name}_{moment}": Column(f"{'sum' if moment == 'sum' else 'sum of squares'} over tokens of {what}")
     for name, what in (
         *((name, f"`{name}`") for name in _GATED),
-        ("log_gate", "log g, over the `n_log` tokens where it is defined"),
-        ("log_ratio", "log of g over the last layer's g, over the same tokens"),
+        ("log_gate", "log g, over the `n_log_gate` tokens where it is defined"),
+        ("log_ratio", "log of g over the last layer's g, over the `n_log` tokens where it is defined"),
     )
     for moment in ("sum", "sumsq")
 }
@@ -69,6 +69,20 @@ FACTS: dict[str, TableFacts] = {
             "ended": Column("why the step ended: `mismatch`, `vocabulary`, `block`, `stop` or `length`"),
         },
     ),
+    "anchors": TableFacts(
+        "a position of an answer under `replay`, its last token excluded: the drafter proposes after every one. "
+        "`acceptance` has the positions at which greedy decoding takes a step",
+        "drafters.evaluate",
+        {
+            "position": Column("index of the anchor among the tokens of prompt and answer", "tokens"),
+            "eligible": Column("draft slots before the stop token or the length limit, those at risk", "tokens"),
+            "accepted": Column("leading draft tokens that equal the answer's", "tokens"),
+            "entropy": Column("entropy of the target's distribution of the next token, rounded to 1/1024", "nats"),
+            "margin": Column(
+                "difference of the target's two largest logits for the next token, rounded to 1/1024", "logits"
+            ),
+        },
+    ),
     "prompts": TableFacts(
         "an evaluated prompt (turn, sample)",
         "drafters.evaluate; analysis.importers",
@@ -85,8 +99,11 @@ FACTS: dict[str, TableFacts] = {
             "finish_reason": Column("`stop` or `length`"),
             "output_ids": Column("token ids of the answer, where they are kept"),
             "repetition": Column("share of the answer's 4-grams that occurred before in it", "share"),
-            "matches_baseline": Column("whether the output equals plain decoding of the same prompt"),
-            "first_mismatch": Column("index of the first token that differs from plain decoding", "tokens"),
+            "matches_baseline": Column(
+                "whether the output equals plain decoding of the same prompt; under `replay`, whether one pass over "
+                "the whole answer prefers the same tokens (where it does not, the target is near a tie)"
+            ),
+            "first_mismatch": Column("index of the first token that differs, from 0", "tokens"),
             "mismatch_margin": Column("difference of the target's two largest logits there", "logits"),
         },
     ),
@@ -122,7 +139,8 @@ FACTS: dict[str, TableFacts] = {
             "role": Column("`prompt` or `answer`"),
             "layer": Column("index into transformers' `hidden_states`"),
             "n": Column("tokens summed over", "tokens"),
-            "n_log": Column("tokens whose gate and last-layer gate are positive, over which logs are summed", "tokens"),
+            "n_log": Column("tokens whose gate and last-layer gate are positive, summed over by `log_ratio`", "tokens"),
+            "n_log_gate": Column("tokens whose gate is positive, summed over by `log_gate`", "tokens"),
             **_SUMS,
         },
     ),

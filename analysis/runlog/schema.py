@@ -60,17 +60,14 @@ TABLES: dict[str, pa.Schema] = {
         ("int16", "drafted eligible accepted emitted"),
         ("string", "ended"),
     ),
-    # protocol replay: one row per position of the answer, its last token apart; the drafter proposes after each.
-    # acceptance has those where greedy decoding steps. entropy (nats) and margin (difference of the two largest
-    # logits) are of the target's distribution of the token after `position`
+    # one row per position of an answer under replay
     "anchors": _schema(
         *_KEYED,
         ("int32", "position"),
         ("int16", "eligible accepted"),
         ("float32", "entropy margin"),
     ),
-    # one row per evaluated prompt (turn, sample). Under replay the output is the target's own, and matches_baseline,
-    # first_mismatch and mismatch_margin compare it with the target's choices in one pass over the whole answer
+    # one row per evaluated prompt (turn, sample)
     "prompts": _schema(
         *_KEYED,
         ("string", "cluster_id category study_role seen"),

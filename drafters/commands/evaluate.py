@@ -1,8 +1,8 @@
 """Evaluate trained arms on held-out prompts: ``python -m drafters.evaluate RUN [RUN ...] --prompts ...``.
 
-Several runs of one target are evaluated together, on the same prompts: under ``prefix`` the target answers each
-batch once for all of them, under ``generate`` the arms take turns on every prompt. Under torchrun the batches
-are shared among the ranks.
+Several runs of one target are evaluated together, on the same prompts: under ``prefix`` and ``replay`` the target
+answers each batch once for all of them, under ``generate`` the arms take turns on every prompt. Under torchrun the
+batches are shared among the ranks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from drafters.commands.train import FINAL, TRAINING_PROMPTS, default_device
 from drafters.config import parse
 from drafters.evaluation.arms import Arm, BlockArm
 from drafters.evaluation.controls import CONTROLS, control_arm, control_run, weights_of
+from drafters.evaluation.gates import GATE_SAMPLING
 from drafters.evaluation.generation import Generate, GenerateSettings
-from drafters.evaluation.prefix import GATE_SAMPLING, Prefix
+from drafters.evaluation.prefix import Prefix
+from drafters.evaluation.replay import Replay, ReplaySettings
 from drafters.evaluation.stage import Evaluated, begin, finish
 from drafters.progress import progress
 from drafters.prompts.sources import (
@@ -39,6 +41,9 @@ from drafters.prompts.sources import (
 )
 from drafters.ranks import Rank
 from drafters.target.frozen import Target
+
+_Protocol = Prefix | Generate | Replay
+SETTINGS: dict[str, type[GenerateSettings | ReplaySettings]] = {"generate": GenerateSettings, "replay": ReplaySettings}
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,11 @@ def evaluate(
     references: Sequence[str],
     sources: Sequence[PromptSource],
     *,
-    generate: GenerateSettings | None = None,
+    settings: GenerateSettings | ReplaySettings | None = None,
     batch_size: int = 32,
     device: str = "cpu",
 ) -> list[str]:
-    """Evaluate runs with the ``prefix`` protocol, or with ``generate`` as set; returns a line per run.
+    """Evaluate runs under the protocol that ``settings`` are of, ``prefix`` without any; returns a line per run.
 
     Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
     """
@@ -70,17 +75,18 @@ def evaluate(
     target = common_target(folders, device)
     arms = [load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
-    settings: dict[str, Any] = {
-        "protocol": "generate" if generate else "prefix",
+    of_evaluation: dict[str, Any] = {
+        "protocol": next((name for name, kind in SETTINGS.items() if isinstance(settings, kind)), "prefix"),
         "prompts": [source.model_dump(mode="json") for source in sources],
         "batch_size": batch_size,
-        **(generate.model_dump(mode="json") if generate else {"gate_sampling": GATE_SAMPLING}),
+        **(settings.model_dump(mode="json") if settings else {}),
+        **({} if isinstance(settings, GenerateSettings) else {"gate_sampling": GATE_SAMPLING}),
     }
-    eval_id = settings_hash(settings)[:12]
+    eval_id = settings_hash(of_evaluation)[:12]
     record = Evaluation(
         status="running",
-        protocol=settings["protocol"],
-        settings=settings,
+        protocol=of_evaluation["protocol"],
+        settings=of_evaluation,
         prompt_set_sha256=prompt_set_hash(held_out.prompts),
         prompts=len(held_out.prompts),
         block_size=1,  # each arm's own is entered with its run
@@ -106,16 +112,18 @@ def evaluate(
                 "seen": held_out.seen(prompt),
             }
 
-        protocol: Prefix | Generate = Prefix(target, eval_id, describe)
-        if generate:
-            protocol = Generate(target, eval_id, describe, generate)
-            if generate.baseline:
+        protocol: _Protocol = Prefix(target, eval_id, describe)
+        if isinstance(settings, ReplaySettings):
+            protocol = Replay(target, eval_id, describe, settings)
+        if isinstance(settings, GenerateSettings):
+            protocol = Generate(target, eval_id, describe, settings)
+            if settings.baseline:
                 protocol.warm_up(held_out.prompts[0], [run.arm for run in runs])
         lines += _ask(runs, protocol, _batches(target, held_out.prompts, batch_size))
     return [*lines, *caveats]
 
 
-def _ask(runs: Sequence[Evaluated], protocol: Prefix | Generate, batches: Sequence[Sequence[Prompt]]) -> list[str]:
+def _ask(runs: Sequence[Evaluated], protocol: _Protocol, batches: Sequence[Sequence[Prompt]]) -> list[str]:
     """Do every batch of this rank that some run still lacks, and join them where they are all there."""
     rank, started = Rank.of_environment(), time.monotonic()
     mine = range(rank.number, len(batches), rank.world)
@@ -206,43 +214,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     parser = Parser(prog="python -m drafters.evaluate", description="Evaluate trained drafters on held-out prompts.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or name under runs/")
-    parser.add_argument("--protocol", choices=["prefix", "generate"], default="prefix")
+    parser.add_argument("--protocol", choices=["prefix", *SETTINGS], default="prefix")
     parser.add_argument("--prompts", required=True, help="sources, separated by commas: gsm_symbolic/unseen:200,...")
-    parser.add_argument("--batch-size", type=int, help="prompts at once (prefix: 32; generate: 1, which is timed)")
+    parser.add_argument("--batch-size", type=int, help="prompts at once (32; generate: 1, which is timed)")
     parser.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
     parser.add_argument("--device", default=default_device())
-    group = parser.add_argument_group("generate")
-    for name, kind, text in (
+    group = parser.add_argument_group("replay and generate")
+    for name, of, text in (
         ("max-new-tokens", int, "longest answer (256)"),
-        ("temperature", float, "0 is greedy (0)"),
-        ("top-p", float, "sample from the likeliest tokens of this share (1)"),
-        ("top-k", int, "sample from this many likeliest tokens (all)"),
-        ("samples", int, "answers per prompt (1)"),
-        ("seed", int, "of the sampling (0)"),
         ("block-size", int, "at most the size trained for (that)"),
+        ("temperature", float, "generate: 0 is greedy (0)"),
+        ("top-p", float, "generate: sample from the likeliest tokens of this share (1)"),
+        ("top-k", int, "generate: sample from this many likeliest tokens (all)"),
+        ("samples", int, "generate: answers per prompt (1)"),
+        ("seed", int, "generate: of the sampling (0)"),
     ):
-        group.add_argument(f"--{name}", type=kind, help=text)
-    group.add_argument("--greedy-draft", action="store_true", help="draft greedily although the target samples")
-    group.add_argument("--baseline", action="store_true", help="plain decoding too, by turns on every prompt")
+        group.add_argument(f"--{name}", type=of, help=text)
+    group.add_argument(
+        "--greedy-draft", action="store_true", help="generate: greedy drafts although the target samples"
+    )
+    group.add_argument("--baseline", action="store_true", help="generate: plain decoding too, in turns on every prompt")
     group.add_argument("--keep-output", action="store_true", help="keep the output's token ids")
     args = parser.parse_args(argv)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size {args.batch_size}: expected 1 or more")
     fields = {name: getattr(args, name) for name in GenerateSettings.model_fields}
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
-    if given and args.protocol == "prefix":
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --protocol generate")
-    generate = parse(GenerateSettings, given, "command line") if args.protocol == "generate" else None
-    if generate and generate.samples > 1 and generate.temperature == 0:
-        raise UsageError("--samples requires --temperature > 0: greedy answers are all the same")
-    if generate and args.gate_control == "shuffled":
-        raise UsageError(
-            "--gate-control shuffled is for --protocol prefix: while decoding, tokens come a few at a time"
-        )
+    kind = SETTINGS.get(args.protocol)
+    for name in given:
+        if kind is None or name not in kind.model_fields:
+            taking = " or ".join(p for p, k in SETTINGS.items() if name in k.model_fields)
+            raise UsageError(f"--{name.replace('_', '-')} is for --protocol {taking}")
+    settings = parse(kind, given, "command line") if kind else None
+    if isinstance(settings, GenerateSettings):
+        if settings.samples > 1 and settings.temperature == 0:
+            raise UsageError("--samples requires --temperature > 0: greedy answers are all the same")
+        if args.gate_control == "shuffled":
+            raise UsageError(
+                "--gate-control shuffled is for --protocol prefix or replay: decoding sees a few tokens at a time"
+            )
     runs = (
         [str(control_run(Path(resolve(r)), args.gate_control)) for r in args.runs] if args.gate_control else args.runs
     )
     sources = [parse_source(text) for text in args.prompts.split(",")]
-    size = args.batch_size or (1 if generate else 32)
-    print(*evaluate(runs, sources, generate=generate, batch_size=size, device=args.device), sep="\n")
+    size = args.batch_size or (1 if isinstance(settings, GenerateSettings) else 32)
+    print(*evaluate(runs, sources, settings=settings, batch_size=size, device=args.device), sep="\n")
     return 0

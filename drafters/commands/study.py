@@ -116,7 +116,7 @@ def run_study(path: Path, device: str) -> list[Path]:
     if speed := study.speed:
         generate = GenerateSettings(max_new_tokens=speed.max_new_tokens, baseline=True)
         timed = [str(run_folder(name, None)) for name in speed.runs]
-        print(*evaluate(timed, speed.prompts, generate=generate, batch_size=1, device=device), sep="\n")
+        print(*evaluate(timed, speed.prompts, settings=generate, batch_size=1, device=device), sep="\n")
     for folder in folders:
         times = read_manifest(str(folder)).timings
         print(f"{folder.name}: " + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in times.items()))

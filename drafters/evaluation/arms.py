@@ -1,20 +1,43 @@
-"""What can be evaluated: a trained drafter, or the most-frequent-next-token baseline.
+"""What can be evaluated: a trained drafter, or a baseline that needs no training.
 
-An arm proposes the tokens after an anchor from what the target has committed so far.
+An arm proposes the tokens after an anchor from the tokens up to it and the target's hidden states before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from drafters.model.drafter import Drafter
+from drafters.decoding.lookup import lookup
+from drafters.model.drafter import Context, Drafter
 from drafters.model.fusion import Contributions
-from drafters.model.head import Head, vocabulary_of
+from drafters.model.head import Head, OutputRows, vocabulary_of
 from drafters.target.frozen import Target
+
+Tokens = NDArray[np.int64]
+NO_DRAFT = -1  # where an arm proposes nothing
+_SLOTS = 2048  # block slots of one pass: with the head of a large vocabulary, their logits are half a gigabyte
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A token sequence and the blocks to draft in it.
+
+    ``tokens`` int64 [n], the first ``prompt`` of them a prompt's; ``features`` [m, T, H]: hidden states of the first
+    m tokens, all before the last anchor at least, on the arm's device; ``anchors`` int64 [N], ascending, within
+    1..n-1; ``sizes`` int64 [N]: slots of each block, its anchor's own included.
+    """
+
+    tokens: Tokens
+    prompt: int
+    features: torch.Tensor
+    anchors: Tokens
+    sizes: Tokens
 
 
 class Arm(Protocol):
@@ -27,12 +50,10 @@ class Arm(Protocol):
         """Target ids that it can propose after a prompt (token ids); None for all."""
         ...
 
-    def propose(
-        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
-    ) -> np.ndarray:
-        """Greedy draft, int64 [batch, B - 1], after anchor tokens whose contexts have features [S_i, T, H].
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """Greedy drafts after the anchors of each passage: int64 [N, B - 1], NO_DRAFT from where there is none.
 
-        ``prompts``: token ids of the sequences' prompts. Features are on the arm's device, here and below.
+        A draft depends on the tokens up to its anchor and the features before it, on nothing later.
         """
         ...
 
@@ -55,19 +76,60 @@ class BlockArm:
         """See :class:`Arm`."""
         return vocabulary_of(self.drafter.config, prompt)
 
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """See :class:`Arm`; as many passages in a pass as ``_SLOTS`` allows, their contexts projected once."""
+        return [drafts for group in self._groups(passages) for drafts in self._propose(group)]
+
+    def _groups(self, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+        group: list[Passage] = []
+        for passage in passages:
+            most = max(len(p.anchors) for p in (*group, passage))
+            if group and (len(group) + 1) * most * self.block_size > _SLOTS:
+                yield group
+                group = []
+            group.append(passage)
+        if group:
+            yield group
+
     @torch.inference_mode()
-    def propose(
-        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
-    ) -> np.ndarray:
-        """See :class:`Arm`; one forward pass over the whole batch."""
-        lengths = torch.tensor([len(f) for f in features], device=self.device)
-        padded = torch.nn.utils.rnn.pad_sequence([f.to(self.drafter.dtype) for f in features], batch_first=True)
-        ids = torch.full((len(anchors), 1, self.block_size), self.drafter.config.mask_token_id)
-        ids[:, 0, 0] = torch.tensor(anchors)
+    def _propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        first, anchors, sizes = (
+            torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True, padding)
+            for rows, padding in (
+                ([p.tokens[p.anchors] for p in passages], 0),
+                ([p.anchors for p in passages], 0),
+                ([p.sizes for p in passages], 1),
+            )
+        )
+        drafts = torch.full((*anchors.shape, self.block_size - 1), NO_DRAFT)
+        slots = int(sizes.max()) if sizes.numel() else 1
+        if slots > 1:
+            features = torch.nn.utils.rnn.pad_sequence([p.features for p in passages], True)
+            positions = torch.arange(features.shape[1], device=self.device)
+            context = self.drafter.project_context(features.to(self.drafter.dtype), positions)
+            outputs = self.head.outputs([p.tokens[: p.prompt].tolist() for p in passages])
+            width = max(1, _SLOTS // (len(passages) * slots))
+            pieces = zip(*(x.split(width, 1) for x in (first, anchors, sizes)), strict=True)
+            drafts[..., : slots - 1] = torch.cat([self._pass(context, outputs, slots, *piece) for piece in pieces], 1)
+            drafts[torch.arange(1, self.block_size) >= sizes[..., None]] = NO_DRAFT
+        return [rows[: len(p.anchors)] for rows, p in zip(drafts.numpy(), passages, strict=True)]
+
+    def _pass(
+        self,
+        context: Context,
+        outputs: OutputRows,
+        slots: int,
+        first: torch.Tensor,
+        anchors: torch.Tensor,
+        sizes: torch.Tensor,
+    ) -> torch.Tensor:
+        """Drafts int64 [b, N, slots - 1] of blocks that start with the tokens ``first`` at ``anchors``, all [b, N]."""
+        ids = torch.full((*anchors.shape, slots), self.drafter.config.mask_token_id)
+        ids[..., 0] = first
+        cut = sizes.to(self.device) if bool((sizes < slots).any()) else None
         embeddings = self.head.embed(ids).to(self.device)
-        hidden = self.drafter.draft_hidden(padded, embeddings, lengths[:, None])
-        outputs = self.head.outputs(prompts)
-        return outputs.ids[outputs.logits(hidden[:, 0, 1:]).argmax(-1)].cpu().numpy()
+        hidden = self.drafter(embeddings, anchors.to(self.device), context, cut)
+        return outputs.ids[outputs.logits(hidden[:, :, 1:]).argmax(-1)].cpu()
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:
@@ -75,14 +137,44 @@ class BlockArm:
         return self.drafter.fusion.contributions(features.float())
 
 
-class NextTokenArm:
+class TrainingFreeArm:
+    """What an arm that reads no hidden states has in common: any token can be proposed, nothing is fused."""
+
+    layer_ids: tuple[int, ...] = ()
+
+    def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
+        """None: all target ids."""
+        return None
+
+    def contributions(self, features: torch.Tensor) -> Contributions | None:
+        """None: nothing is fused."""
+        return None
+
+
+class LookupArm(TrainingFreeArm):
+    """Prompt lookup (:mod:`drafters.decoding.lookup`) in prompt and answer so far."""
+
+    def __init__(self, block_size: int):
+        self.block_size = block_size
+
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """See :class:`Arm`; ``features`` are not read."""
+        return [self._of(passage) for passage in passages]
+
+    def _of(self, passage: Passage) -> Tokens:
+        drafts = np.full((len(passage.anchors), self.block_size - 1), NO_DRAFT)
+        for row, anchor, size in zip(drafts, passage.anchors, passage.sizes, strict=True):
+            found = lookup(passage.tokens[: anchor + 1], int(size) - 1)
+            row[: len(found)] = found
+        return drafts
+
+
+class NextTokenArm(TrainingFreeArm):
     """Always proposes the most frequent next token: after each token, its most frequent successor.
 
     What template memory alone can do; a drafter that reads hidden states has to beat it. Needs no target
     features.
     """
-
-    layer_ids: tuple[int, ...] = ()
 
     def __init__(self, successor: np.ndarray, block_size: int):
         """``successor``: int64 [vocab], the token to propose after each token."""
@@ -102,19 +194,14 @@ class NextTokenArm:
         successor[codes[order] // vocab_size] = codes[order] % vocab_size
         return cls(successor, block_size)
 
-    def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
-        """None: any token may be the most frequent one."""
-        return None
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """See :class:`Arm`; ``features`` are not read."""
+        return [self._of(passage) for passage in passages]
 
-    def propose(
-        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
-    ) -> np.ndarray:
-        """See :class:`Arm`; only ``anchors`` are read."""
-        chain = [np.asarray(anchors)]
+    def _of(self, passage: Passage) -> Tokens:
+        chain = [passage.tokens[passage.anchors]]
         for _ in range(self.block_size - 1):
             chain.append(self.successor[chain[-1]])
-        return np.stack(chain[1:], axis=1)
-
-    def contributions(self, features: torch.Tensor) -> Contributions | None:
-        """None: nothing is fused."""
-        return None
+        slots = np.arange(1, self.block_size)
+        drafts = np.stack(chain, axis=1)[:, 1:]
+        return np.where(slots < passage.sizes[:, None], drafts, NO_DRAFT)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
 from analysis.errors import DataError
@@ -23,7 +22,7 @@ from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import RunWriter, write_atomic
-from drafters.evaluation.arms import BlockArm
+from drafters.evaluation.arms import BlockArm, Passage, Tokens
 from drafters.keyed import permutation
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
@@ -95,16 +94,12 @@ class ShuffledArm(BlockArm):
 
         fusion.gate_values = shuffled  # type: ignore[method-assign]
 
-    def propose(
-        self, features: Sequence[torch.Tensor], anchors: Sequence[int], prompts: Sequence[Sequence[int]]
-    ) -> np.ndarray:
-        """See :class:`drafters.evaluation.arms.Arm`; prompt by prompt, so that no padding is dealt in."""
-        return np.concatenate(
-            [
-                super(ShuffledArm, self).propose([f], [a], [p])
-                for f, a, p in zip(features, anchors, prompts, strict=True)
-            ]
-        )
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """See :class:`drafters.evaluation.arms.Arm`; passage by passage, so that no padding is dealt in.
+
+        A token may get the gate of a later one: this control cannot be decoded.
+        """
+        return [drafts for passage in passages for drafts in self._propose([passage])]
 
 
 def save_mean_gate(fusion: Fusion, features: Iterable[torch.Tensor], folder: Path) -> None:

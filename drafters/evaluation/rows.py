@@ -1,4 +1,4 @@
-"""Rows of a run's tables, as both protocols write them (analysis.runlog.schema)."""
+"""Rows of a run's tables, as the protocols write them (analysis.runlog.schema)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drafters.evaluation.arms import Arm
 from drafters.model.acceptance import StepCount
 from drafters.prompts.sources import Prompt
 
-TABLES = ("acceptance", "prompts", "timings", "gates", "gate_stats")
+TABLES = ("acceptance", "anchors", "prompts", "timings", "gates", "gate_stats")
 Rows = dict[str, list[dict[str, Any]]]  # rows by table
 
 

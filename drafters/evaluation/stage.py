@@ -68,7 +68,7 @@ def begin(folder: Path, arm: Arm, eval_id: str, record: Evaluation, caveats: Seq
         drafter = writer.manifest.drafter
         record = record.model_copy(
             update={
-                "block_size": arm.block_size,
+                "block_size": record.settings.get("block_size") or arm.block_size,
                 "checkpoint_sha256": drafter.checkpoint_sha256 if drafter else None,
             }
         )

@@ -5,7 +5,14 @@ import json
 import pytest
 import yaml
 
+from drafters.checkpoints.folder import save_drafter
+from drafters.config import RunConfig, complete, default_layer_ids
+from drafters.corpus.build import build_corpus
+from drafters.prompts.sources import load_prompts
+from drafters.training.trainer import Trainer
 from tests.tiny import tiny_target
+
+LENGTH = 32  # tokens of the answers that ``overfitted`` learned
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +27,39 @@ def target_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny():
     return tiny_target()
+
+
+@pytest.fixture(scope="session")
+def overfitted(tmp_path_factory, tiny):
+    """(drafter folder, prompts): B = 16, full head, trained until it knows the answers to 24 of 60 prompts.
+
+    Accepted lengths take every value: a drafter that never accepts proves nothing.
+    """
+    folder = tmp_path_factory.mktemp("overfitted")
+    lines = [json.dumps({"question": f"{n} + {n + 1}?", "answer": "1"}) for n in range(60)]
+    (folder / "sums.jsonl").write_text("\n".join(lines))
+    prompts = load_prompts([str(folder / "sums.jsonl")])
+    layers = default_layer_ids(tiny.num_layers, 2)
+    corpus = build_corpus(
+        tiny, prompts[:24], layer_ids=layers, max_new_tokens=LENGTH, batch_size=8, folder=folder / "corpus"
+    )
+    drafter = {
+        "num_layers": 2,
+        "target_layers": 2,
+        "block_size": 16,
+        "mask_token_id": 3,
+        "intermediate_size": 128,
+    }
+    training = {"steps": 360, "batch": 4, "anchors": 16, "lr": 1e-2, "warmup": 0.1}
+    config = RunConfig.model_validate(
+        {"name": "x", "target": "tiny", "drafter": drafter, "corpus": {"prompts": ["x"]}, "training": training}
+    )
+    trainer = Trainer(config, complete(config.drafter, tiny), corpus, tiny, "cpu")
+    while trainer.step < trainer.steps:
+        trainer.train_step()
+    (folder / "drafter").mkdir()
+    save_drafter(trainer.drafter, folder / "drafter")
+    return folder / "drafter", prompts
 
 
 @pytest.fixture

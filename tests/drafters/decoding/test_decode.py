@@ -1,8 +1,4 @@
-"""The decoding loop against the reference implementation, against plain decoding, and at its edges.
-
-The drafter of these tests is trained until it knows the answers to 24 of 60 prompts, so that accepted
-lengths take every value: a drafter that never accepts proves nothing.
-"""
+"""The decoding loop against the reference implementation, against plain decoding, and at its edges."""
 
 import json
 from collections import Counter
@@ -11,45 +7,19 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from drafters.checkpoints.folder import load_drafter, save_drafter
-from drafters.config import RunConfig, complete, default_layer_ids
-from drafters.corpus.build import build_corpus
+from drafters.checkpoints.folder import load_drafter
 from drafters.decoding.decode import decode
-from drafters.prompts.sources import load_prompts, messages
-from drafters.training.trainer import Trainer
+from drafters.prompts.sources import messages
+from tests.drafters.conftest import LENGTH
 
-LENGTH = 32
 NONE = frozenset()
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, tiny):
-    """(drafter folder, encoded prompts): B = 16, full head."""
-    folder = tmp_path_factory.mktemp("overfitted")
-    lines = [json.dumps({"question": f"{n} + {n + 1}?", "answer": "1"}) for n in range(60)]
-    (folder / "sums.jsonl").write_text("\n".join(lines))
-    prompts = load_prompts([str(folder / "sums.jsonl")])
-    layers = default_layer_ids(tiny.num_layers, 2)
-    corpus = build_corpus(
-        tiny, prompts[:24], layer_ids=layers, max_new_tokens=LENGTH, batch_size=8, folder=folder / "corpus"
-    )
-    drafter = {
-        "num_layers": 2,
-        "target_layers": 2,
-        "block_size": 16,
-        "mask_token_id": 3,
-        "intermediate_size": 128,
-    }
-    training = {"steps": 360, "batch": 4, "anchors": 16, "lr": 1e-2, "warmup": 0.1}
-    config = RunConfig.model_validate(
-        {"name": "x", "target": "tiny", "drafter": drafter, "corpus": {"prompts": ["x"]}, "training": training}
-    )
-    trainer = Trainer(config, complete(config.drafter, tiny), corpus, tiny, "cpu")
-    while trainer.step < trainer.steps:
-        trainer.train_step()
-    (folder / "drafter").mkdir()
-    save_drafter(trainer.drafter, folder / "drafter")
-    return folder / "drafter", [tiny.encode_chat(messages(prompt)) for prompt in prompts]
+def trained(tiny, overfitted):
+    """(drafter folder, encoded prompts)"""
+    folder, prompts = overfitted
+    return folder, [tiny.encode_chat(messages(prompt)) for prompt in prompts]
 
 
 @pytest.fixture(scope="module")

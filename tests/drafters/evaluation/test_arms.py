@@ -13,8 +13,3 @@ def test_successors_are_the_most_frequent_with_ties_to_the_smaller_id():
     assert arm.successor[4] == 5  # 4 -> 5 twice, 4 -> 1 once
     # successors over all: 2, 3, 1, 2, 4, 1, 3, 5, 5; four of them twice, and 1 is the smallest
     assert arm.successor[7] == arm.successor[0] == 1
-
-
-def test_proposals_follow_the_chain():
-    arm = NextTokenArm(np.array([1, 2, 0, 3]), block_size=4)
-    assert arm.propose([], [0, 3], []).tolist() == [[1, 2, 0], [3, 3, 3]]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from drafters.evaluation.prefix import gate_rows
+from drafters.evaluation.gates import gate_rows
 from drafters.model.fusion import Contributions
 
 GATES = torch.tensor([[2.0, 4.0], [-1.0, 4.0], [8.0, -3.0], [0.0, 0.0]])  # [tokens, layers]

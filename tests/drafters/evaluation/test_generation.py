@@ -164,7 +164,7 @@ def test_a_mismatch_is_placed_and_weighed(trained, monkeypatch):
     ("argv", "code", "words"),
     [
         (["--prompts", "test.jsonl", "--temperature", "1"], 64, "is for --protocol generate"),
-        ([*COMMON, "--prompts", "test.jsonl", "--samples", "2"], 64, "wants a --temperature"),
+        ([*COMMON, "--prompts", "test.jsonl", "--samples", "2"], 64, "requires --temperature"),
         ([*COMMON, "--prompts", "test.jsonl", "--top-p", "2"], 65, "top_p"),
         ([*COMMON, "--prompts", "nowhere.jsonl"], 65, "no such file"),
     ],
