@@ -365,10 +365,16 @@ def _bench(rng: Random) -> tuple[dict[str, Any], Counts]:
     accepted, prefix = sum(at), "spec_decode_"
     tokens = drafts + accepted + 2
     return {
-        "model_id": "toy", "duration": 10.0, "completed": 2, "total_output_tokens": tokens,
-        "output_throughput": tokens / 10, f"{prefix}acceptance_rate": 100 * accepted / (3 * drafts),
-        f"{prefix}acceptance_length": 1 + accepted / drafts, f"{prefix}num_drafts": drafts,
-        f"{prefix}draft_tokens": 3 * drafts, f"{prefix}accepted_tokens": accepted,
+        "model_id": "toy",
+        "duration": 10.0,
+        "completed": 2,
+        "total_output_tokens": tokens,
+        "output_throughput": tokens / 10,
+        f"{prefix}acceptance_rate": 100 * accepted / (3 * drafts),
+        f"{prefix}acceptance_length": 1 + accepted / drafts,
+        f"{prefix}num_drafts": drafts,
+        f"{prefix}draft_tokens": 3 * drafts,
+        f"{prefix}accepted_tokens": accepted,
         f"{prefix}per_position_acceptance_rates": [n / drafts for n in at],
     }, (drafts + accepted, drafts)
 
