@@ -75,10 +75,14 @@ THROUGHPUT = Estimand(
 HEADLINES = {"generate": (TAU_POOLED, TAU_MEAN), "prefix": (ACCEPTED_LENGTH,)}
 
 
+#: How the key of an estimand ends if data sets weigh the same in it.
+BALANCED = "_balanced"
+
+
 def balanced(estimand: Estimand) -> Estimand:
     """The estimand with every data set weighing the same, whatever its number of prompts."""
     return Estimand(
-        f"{estimand.key}_balanced",
+        f"{estimand.key}{BALANCED}",
         f"{estimand.name}, data sets equal",
         f"{estimand.name} of each data set, averaged over data sets",
         estimand.unit,
@@ -153,9 +157,15 @@ _CAUTIONS = {
     "share between them.",
     "shared-clusters": "Some clusters span data sets, so data sets are not independent: the test that all are equal "
     "is approximate.",
-    "pairs-lost": "{n} of {total} prompts have no pair and count nowhere: {reasons}.",
+    "pairs-lost": "{n} of {total} prompts have no pair and are excluded: {reasons}.",
+    "missing-differs": "Not missing at random: on the {n} prompts without a pair {arm} has {lost} tokens per step, on "
+    "those with one {kept} ({difference}, {p}). The comparison is about the kept prompts only.",
+    "missing-bounds": "Over these and {n} more prompts that one arm has, the difference could be anywhere from "
+    "{bounds} ({seen} over the pairs), as far as a step gives 1 to {most} tokens.",
     "not-lossless": "{run}: {n} of {total} outputs differ from plain decoding where the target's two best logits were "
     "not tied: this arm is not lossless here.",
+    "claims-disagree": "On {n} of {total} prompts the outputs of the arms differ, yet both claim to match plain "
+    "decoding: at most one of them can. Check the decoding settings, and the baseline of each run.",
     "other-protocol": "Protocol {protocol} is in both runs but not shown: {reason}.",
     "unfinished": "{run} is {status}, not complete: its numbers may change.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",

@@ -19,9 +19,9 @@ from analysis.importers.collect import LEFT_OUT
 from analysis.importers.direct import open_references
 from analysis.measures.aggregate import has_totals_alone
 from analysis.runlog.counting import counting_of
-from analysis.runlog.load import Evaluated, listing, load, of_protocol, protocols
+from analysis.runlog.identities import broken_identities
+from analysis.runlog.load import Evaluated, load, protocols
 from analysis.runlog.reading import Run
-from analysis.runlog.step_rules import broken_rules
 from analysis.runlog.steps import require_conforming
 from analysis.stats.cluster import partition
 from analysis.stats.exact import MAX_FLIP_CLUSTERS
@@ -58,7 +58,7 @@ def check(run: Run) -> Report:
             except DataError as error:
                 faults.append(str(error))
                 continue
-            faults += _broken_identities(evaluated)
+            faults += broken_identities(evaluated)
             _claims_of_protocol(evaluated, can, cannot)
         _claims_of_run(run, can, cannot)
     return Report(tuple(faults), tuple(can), tuple(cannot))
@@ -85,39 +85,6 @@ def _fault_of_table(run: Run, name: str) -> str | None:
     except DataError as error:
         return str(error)
     return None
-
-
-def _broken_identities(evaluated: Evaluated) -> Iterator[str]:
-    """Rules that the protocol's steps break, and prompts whose own counts disagree with their steps."""
-    if evaluated.run.has("acceptance"):
-        for broken in broken_rules(evaluated):
-            steps = counted(broken.count, "step")
-            yield f"{evaluated.protocol}: {steps} with {broken.what}; the first: prompt {broken.first}"
-        yield from _disagreements(evaluated)
-
-
-def _disagreements(evaluated: Evaluated) -> Iterator[str]:
-    run, protocol = evaluated.run, evaluated.protocol
-    stated = of_protocol(run.read("prompts", ["protocol", "output_tokens", "steps"]), protocol)
-    rows = evaluated.prompts.assign(
-        output_tokens=stated["output_tokens"].to_numpy(), steps_stated=stated["steps"].to_numpy()
-    )
-    rows = rows[rows["problem"].isna()]
-    wrong = rows[rows["steps_stated"].notna() & (rows["steps_stated"] != rows["steps"])]
-    if len(wrong):
-        ids = listing(wrong["prompt_id"])
-        yield f"{protocol}: {counted(len(wrong), 'prompt')} whose steps are not those logged ({ids})"
-    if protocol == "generate":
-        counting = counting_of(run.manifest, protocol)
-        outside = counting.outside
-        beyond = rows["tokens"] - (rows["output_tokens"] - outside)  # none, but of a last step that is whole
-        wrong = rows[rows["output_tokens"].notna() & ((beyond < 0) | ((beyond > 0) & (counting.last_step != "whole")))]
-        if len(wrong):
-            rule = "output_tokens - 1" if outside else "output_tokens"
-            yield (
-                f"{protocol}: {counted(len(wrong), 'prompt')} whose emitted tokens do not sum to {rule} "
-                f"({listing(wrong['prompt_id'])})"
-            )
 
 
 def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str]) -> None:

@@ -71,8 +71,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--fail-if", action="append", default=[], metavar="RULE", help="such as 'delta<-0.05': exit 1 if it holds"
     )
-    parser.add_argument("--min-coverage", type=finite, default=0.95, metavar="SHARE", help="of the smaller run (0.95)")
     parser.add_argument("--html", action="store_true", help="write report.html too: one file to send to a colleague")
+    parser.add_argument(
+        "--min-coverage",
+        type=finite,
+        default=0.95,
+        metavar="SHARE",
+        help="pairs per prompt of the larger run (0.95)",
+    )
     parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
     parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
     return parser

@@ -29,12 +29,15 @@ from analysis.measures.gain import GainBySpread, gain_by_spread
 from analysis.measures.gates import Gates, summarise
 from analysis.measures.history import health, load_history
 from analysis.measures.lossless import Outputs, outputs
+from analysis.measures.missing import Bounds, Missing, bounds, missing, most_tokens
+from analysis.measures.missing import cautions_of as missing_cautions
 from analysis.measures.positions import positions
 from analysis.measures.published import below_published, published_for
 from analysis.measures.seen import by_seen
 from analysis.measures.speed import Speed, speed
 from analysis.measures.throughput import Throughput, throughput
-from analysis.runlog.load import Evaluated, load, protocols
+from analysis.runlog.identities import load_sound
+from analysis.runlog.load import Evaluated, protocols
 from analysis.runlog.pairing import Pairs, pair
 from analysis.runlog.reading import Run
 from analysis.stats.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
@@ -53,7 +56,8 @@ class Comparison(Shown):
     ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
     target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
     ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do:
-    pairs of their own. ``controls``, ``gain``: what
+    pairs of their own. ``missing``, ``full_set``: how the prompts without a pair differ, and what the headline's
+    difference could be with them (:mod:`analysis.measures.missing`). ``controls``, ``gain``: what
     speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
@@ -81,6 +85,8 @@ class Comparison(Shown):
     differences: tuple[ArmDifference, ...]
     cautions: tuple[Caution, ...]
     baseline: AgainstBaseline | None = None
+    missing: tuple[Missing, ...] = ()
+    full_set: Bounds | None = None
 
     @property
     def estimand(self) -> Estimand:
@@ -139,7 +145,7 @@ def compare_runs(
     Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is
     not positive, or a ``min_coverage`` that is no share. Raises DataError for runs that cannot be read or compared:
     unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data set, pairs
-    under ``min_coverage`` of the smaller run; and under ``strict`` also for any lost prompt, an unknown target, and
+    under ``min_coverage`` of the larger run; and under ``strict`` also for any lost prompt, an unknown target, and
     unusable gates.
     """
     margin = margin_of(margin)
@@ -150,10 +156,11 @@ def compare_runs(
     for run in (a, *control_runs):
         require_same_target(run, b, strict=strict)
     protocol, estimand = headline_of(a, b, protocol, metric, control_runs)
-    everything = load(a, protocol), load(b, protocol)
+    everything = load_sound(a, protocol), load_sound(b, protocol)
     first, second = (pick(evaluated, datasets) for evaluated in everything)
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
     overall = of_pairs(pairs.frame, estimand, margin=margin)
+    absent, full_set = missing(pairs), bounds(pairs, estimand, most_tokens(a, b, pairs))
     names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
     adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
     by_dataset = dict(zip(names, adjusted, strict=True))
@@ -170,7 +177,7 @@ def compare_runs(
         margin=margin,
         picked=datasets if datasets and len(set(datasets)) < in_all else None,
     )
-    third = [pick(load(run, protocol), datasets) for run in control_runs]
+    third = [pick(load_sound(run, protocol), datasets) for run in control_runs]
     arm_a, arm_b, position_difference = positions(first, second, pairs)
     label_a, label_b = labels(a, b)
     rows = compare_arms(a, b, protocol)
@@ -214,6 +221,7 @@ def compare_runs(
             *_unfinished(a, b),
             *exploration.cautions_of(declaration, in_all),
             *_lost(pairs),
+            *missing_cautions(absent, full_set, overall.estimate),
             *disagreement(overall, balanced, by_dataset),
             *lossless.cautions_of(text, (label_a, label_b)),
             *texts.cautions_of(answers[2], (text.a.mean_tokens, text.b.mean_tokens), (label_a, label_b)),
@@ -226,6 +234,8 @@ def compare_runs(
             caution("one-seed"),
         ),
         baseline=against,
+        missing=absent,
+        full_set=full_set,
     )
 
 
@@ -236,7 +246,7 @@ def _other_protocol(
     for other in HEADLINES:
         if other != protocol and other in protocols(a) & protocols(b):
             try:
-                first, second = (pick(load(run, other), datasets) for run in (a, b))
+                first, second = (pick(load_sound(run, other), datasets) for run in (a, b))
                 return (first, second, pair(first, second, min_coverage=0)), ()
             except DataError as error:
                 return None, (caution("other-protocol", protocol=other, reason=error),)

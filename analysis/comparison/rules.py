@@ -2,6 +2,8 @@
 
 A rule is a claim that must not hold: it fails if the whole 95% interval says that it holds, passes if the whole
 interval says that it does not, and is inconclusive otherwise. No interval is inconclusive too: no data are no pass.
+Where prompts have no pair, the interval is widened by what they could change (:mod:`analysis.measures.missing`). A rule
+on one data set is judged by that data set's own interval, which is not adjusted for the number of data sets.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.errors import Exit, UsageError
+from analysis.measures.missing import with_missing
 from analysis.measures.sessions import Design
 from analysis.wording import number, one_line
 
@@ -35,17 +38,25 @@ class Rule:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A rule with the interval that judged it."""
+    """A rule with the interval that judged it; ``widened``: by prompts without a pair; ``family``: how many data
+    sets there are."""
 
     rule: Rule
     lo: float | None
     hi: float | None
     code: Exit
+    widened: bool = False
+    family: int = 1
 
     @property
     def sentence(self) -> str:
         word = {Exit.OK: "passed", Exit.RULE_FAILED: "failed", Exit.INCONCLUSIVE: "inconclusive"}[self.code]
-        return f"rule {one_line(self.rule.text)}: {word} (95% interval {number(self.lo)} to {number(self.hi)})"
+        told = f"95% interval {number(self.lo)} to {number(self.hi)}"
+        told += ", with any value for the prompts without a pair" if self.widened else ""
+        told += (
+            f", not adjusted for {self.family} data sets" if self.rule.dataset is not None and self.family > 1 else ""
+        )
+        return f"rule {one_line(self.rule.text)}: {word} ({told})"
 
 
 def parse_rule(text: str) -> Rule:
@@ -57,8 +68,8 @@ def parse_rule(text: str) -> Rule:
         bound = float(match["bound"])
     except ValueError as error:
         raise UsageError(
-            f"--fail-if '{one_line(text)}' is no rule; write WHAT<NUMBER or WHAT>NUMBER, such as 'delta<-0.05' or "
-            f"'delta[humaneval]<-0.1'; WHAT is {_WHAT}"
+            f"--fail-if '{one_line(text)}' is not a valid rule; write WHAT<NUMBER or WHAT>NUMBER, such as "
+            f"'delta<-0.05' or 'delta[humaneval]<-0.1'; WHAT is {_WHAT}"
         ) from error
     return Rule(text, match["what"], match["dataset"], match["sign"] == "<", bound)
 
@@ -66,10 +77,18 @@ def parse_rule(text: str) -> Rule:
 def judge(rule: Rule, comparison: Comparison | SeedComparison) -> Judgement:
     """Hold a rule against a comparison. Raises UsageError for a metric or data set that it does not have."""
     lo, hi = _interval(rule, comparison)
+    widened = isinstance(comparison, Comparison) and rule.what != "speedup" and len(comparison.pairs.lost) > 0
     if lo is None or hi is None:
         return Judgement(rule, lo, hi, Exit.INCONCLUSIVE)
     holds, fails = (hi < rule.bound, lo >= rule.bound) if rule.below else (lo > rule.bound, hi <= rule.bound)
-    return Judgement(rule, lo, hi, Exit.RULE_FAILED if holds else Exit.OK if fails else Exit.INCONCLUSIVE)
+    return Judgement(
+        rule,
+        lo,
+        hi,
+        Exit.RULE_FAILED if holds else Exit.OK if fails else Exit.INCONCLUSIVE,
+        widened,
+        len(comparison.by_dataset),
+    )
 
 
 def exit_code(judgements: Sequence[Judgement]) -> Exit:
@@ -102,8 +121,11 @@ def _of_seeds(study: SeedComparison) -> _Known:
 
 
 def _of_pair(comparison: Comparison) -> _Known:
-    known: _Known = [(e.estimand.key, e.subset, e.lo, e.hi) for e in comparison.estimates]
-    known += [("delta", e.subset, e.lo, e.hi) for e in (comparison.overall, *comparison.by_dataset.values())]
+    c = comparison
+    most = c.full_set.most if c.full_set is not None else 1.0
+    known: _Known = [(e.estimand.key, e.subset, *with_missing(c.pairs, e, most)) for e in c.estimates]
+    headlines = (c.overall, *c.by_dataset.values())
+    known += [("delta", e.subset, *with_missing(c.pairs, e, most)) for e in headlines]
     if comparison.speed is not None:
         known += [
             ("speedup", subset, *((None, None) if r.design is Design.ONE_EACH else (r.lo, r.hi)))

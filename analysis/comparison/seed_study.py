@@ -22,7 +22,8 @@ from analysis.comparison.trainings import (
 from analysis.display import Shown
 from analysis.errors import DataError, UsageError
 from analysis.measures.fairness import require_same_target
-from analysis.runlog.load import load, protocols
+from analysis.runlog.identities import load_sound
+from analysis.runlog.load import protocols
 from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import FloatArray, Partition, partition
@@ -135,7 +136,7 @@ def compare_seeds(
         require_one_arm(arm)
     b, paired = _match(a, b)
     protocol, estimand = _headline([*a, *b], protocol, metric)
-    evaluated = [load(run, protocol) for run in (*a, *b)]
+    evaluated = [load_sound(run, protocol) for run in (*a, *b)]
     pairs = [pair(evaluated[0], other, min_coverage=min_coverage, strict=strict) for other in evaluated[1:]]
     frames = common_prompts(pairs)
     if frames[0].empty:

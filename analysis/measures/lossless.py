@@ -56,13 +56,15 @@ class Lossless:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Both arms, and ``same`` of ``compared`` prompts on which their outputs are equal. ``answers``: how many there are
+    """Both arms, and ``same`` of ``compared`` prompts on which their outputs are equal. ``claimed``: prompts whose
+    outputs differ although both arms claim to match plain decoding. ``answers``: how many there are
     per data set; none of first blocks."""
 
     a: Lossless
     b: Lossless
     compared: int
     same: int
+    claimed: int
     answers: Mapping[str, int]
 
 
@@ -79,16 +81,21 @@ def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
         _lossless(second, pairs, b),
         compared=len(equal) - equal.null_count,
         same=same,
+        claimed=pc.sum(pc.and_(pc.invert(equal), pc.and_(*(t["matches_baseline"] for t in (first, second))))).as_py()
+        or 0,
         answers={str(name): int(count) for name, count in answers.items()},
     )
 
 
 def cautions_of(found: Outputs, names: tuple[str, str]) -> tuple[Caution, ...]:
-    """A warning per arm whose output differs from plain decoding where no near-tie explains it."""
+    """A warning per arm whose output differs from plain decoding where no near-tie explains it, and one where the arms
+    cannot both match it."""
     told = []
     for name, arm in zip(names, (found.a, found.b), strict=True):
         if unexplained := int((~arm.mismatches["explained"]).sum()):
             told.append(caution("not-lossless", run=name, n=unexplained, total=arm.checked))
+    if found.claimed:
+        told.append(caution("claims-disagree", n=found.claimed, total=found.compared))
     return tuple(told)
 
 

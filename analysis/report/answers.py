@@ -26,6 +26,15 @@ def headline(c: Comparison) -> str:
     )
 
 
+#: Cautions that can turn the conclusion, so that they stand beside it.
+_FIRST = ("simpson", "simpson-balanced", "verdict-by-mix", "missing-differs", "claims-disagree", "not-lossless")
+
+
+def first_cautions(c: Comparison) -> list[str]:
+    """What can turn the conclusion."""
+    return [x.text for x in c.cautions if x.code in _FIRST]
+
+
 def _facts(c: Comparison) -> str:
     return facts(c.overall, c.pairs.described)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
-from analysis.report.answers import answers, headline
+from analysis.report.answers import answers, first_cautions, headline
 from analysis.report.markdown import escape, fill
 from analysis.report.plots.style import Plot
 from analysis.report.sections import baseline as baseline_sections
@@ -35,6 +35,7 @@ def report(
         title=title or f"{c.b.label} against {c.a.label}",
         question=question,
         headline=headline(c),
+        first_cautions=first_cautions(c),
         answers=answers(c),
         plots={plot.name: plot for plot in plots},
     )

@@ -53,6 +53,8 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
             "evaluated_b": c.pairs.evaluated_b,
             "coverage": c.pairs.coverage,
             "lost": c.pairs.lost,
+            "missing": c.missing,
+            "full_set": c.full_set,
         },
         "fairness": c.fairness,
         "differences": c.differences,

@@ -26,6 +26,7 @@ from analysis.measures.exploration import Declaration
 from analysis.measures.fairness import ArmDifference, FairnessRow
 from analysis.measures.gain import GainBySpread
 from analysis.measures.lossless import Outputs
+from analysis.measures.missing import Bounds, Missing
 from analysis.measures.positions import Positions
 from analysis.measures.speed import Speed
 from analysis.measures.throughput import Throughput
@@ -64,7 +65,8 @@ _COMPARISON: dict[str, Any] = {
     "differences": tuple[ArmDifference, ...],
     "cautions": tuple[Caution, ...],
 }
-_PAIRS = {"pairs": int, "prompts": int, "evaluated_a": int, "evaluated_b": int, "coverage": float, "lost": pd.DataFrame}
+_PAIRS = {"pairs": int, "prompts": int, "evaluated_a": int, "evaluated_b": int, "coverage": float, "lost": pd.DataFrame,
+          "missing": tuple[Missing, ...], "full_set": Bounds | None}  # fmt: skip
 _MATRIX_ARM = {**_ARM, "overall": Estimate, "by_dataset": Mapping[str, Estimate]}
 
 

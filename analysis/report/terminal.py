@@ -9,7 +9,7 @@ from rich.table import Table
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
-from analysis.report.answers import answers, headline
+from analysis.report.answers import answers, first_cautions, headline
 from analysis.report.sections.overview import cautions
 
 
@@ -24,6 +24,8 @@ def summarise(comparison: Comparison, console: Console) -> None:
     """The conclusion, a table of estimates, what would change it, and the cautions."""
     c = comparison
     console.print(headline(c), style="bold", soft_wrap=True)
+    for text in first_cautions(c):
+        console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("")
     for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters"):
@@ -40,5 +42,6 @@ def summarise(comparison: Comparison, console: Console) -> None:
     console.print(f"Method: {method}. By data set, p is adjusted by Holm.", soft_wrap=True)
     for question, answer in answers(c)[2:]:
         console.print(f"{question} {answer}", soft_wrap=True)
-    for text in cautions(c):
+    shown = first_cautions(c)
+    for text in (text for text in cautions(c) if text not in shown):
         console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)

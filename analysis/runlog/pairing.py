@@ -31,7 +31,8 @@ class Pairs:
     ``frame``, one row per pair in key order: the key, dataset, cluster_id, category, study_role, seen, and per arm
     ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts), and ``row_a``, its row in the arm's counts;
     ``cluster``: the number of cluster_id among those of all pairs, sorted, so that no one need compare strings again.
-    ``lost``, one row per prompt without a pair: the key, dataset and ``reason``.
+    ``lost``, one row per prompt without a pair: the key, dataset, cluster_id, the counts of the arm that has any
+    (``tokens_a`` and so on, NA for the other), and ``reason``.
     ``evaluated_a``, ``evaluated_b``: prompts that each arm evaluated.
     """
 
@@ -53,8 +54,8 @@ class Pairs:
 
     @property
     def coverage(self) -> float:
-        """Pairs as a share of the prompts of the smaller run."""
-        return len(self.frame) / min(self.evaluated_a, self.evaluated_b)
+        """Pairs as a share of what the larger run evaluated."""
+        return len(self.frame) / max(self.evaluated_a, self.evaluated_b)
 
     def counts(self, side: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(tokens, steps) of arm ``a`` or ``b``, (n,) each."""
@@ -66,7 +67,7 @@ def pair(a: Evaluated, b: Evaluated, *, min_coverage: float = 0.95, strict: bool
 
     A pair in which either arm has no value is lost whole, with a reason. Raises DataError for a prompt whose
     dataset or cluster differs between the arms, for no pairs at all, for pairs under ``min_coverage`` of the
-    smaller run, and under ``strict`` for any lost prompt.
+    larger run, and under ``strict`` for any lost prompt.
     """
     rows_a, rows_b = _joined(a.prompts, b.prompts)
     for column in _OF_THE_PROMPT:
@@ -134,12 +135,21 @@ def _reasons(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDA
 
 
 def _lost(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDArray[Any]) -> pd.DataFrame:
-    """Key and data set of these rows, from the arm that has them."""
-    columns = [*_KEY, "dataset"]
+    """Key, data set and cluster of these rows, from the arm that has them, and what each arm counted."""
+    columns = [*_KEY, "dataset", "cluster_id"]
     in_a = rows_a >= 0
     both = pd.concat([_taken(a, rows_a[in_a], columns), _taken(b, rows_b[~in_a], columns)], ignore_index=True)
     places = np.concatenate([np.flatnonzero(in_a), np.flatnonzero(~in_a)])
-    return both.take(np.argsort(places)).reset_index(drop=True)
+    lost = both.take(np.argsort(places)).reset_index(drop=True)
+    for side, frame, rows in (("a", a, rows_a), ("b", b, rows_b)):
+        has = rows >= 0
+        has[has] = frame["problem"].isna().to_numpy()[rows[has]]
+        for column in ("tokens", "steps"):
+            counts = pd.array(np.zeros(rows.size, np.int64), dtype="Int64")
+            counts[has] = frame[column].to_numpy(dtype=object)[rows[has]]
+            counts[~has] = pd.NA
+            lost[f"{column}_{side}"] = counts
+    return lost
 
 
 def _refuse_contradiction(
@@ -167,7 +177,7 @@ def _require_coverage(pairs: Pairs, a: Evaluated, b: Evaluated, min_coverage: fl
         raise DataError(f"no pairs: {where} have no prompt in common with a value in both ({told})")
     if pairs.coverage < min_coverage:
         raise DataError(
-            f"{where}: {len(pairs.frame)} pairs are {pairs.coverage:.1%} of the smaller run, under {min_coverage:.0%} "
+            f"{where}: {len(pairs.frame)} pairs are {pairs.coverage:.1%} of the larger run, under {min_coverage:.0%} "
             f"({told}); --min-coverage allows less"
         )
     if strict and len(pairs.lost):

@@ -273,6 +273,19 @@ def lost_table(c: Comparison) -> str | None:
     return table(["data set", "reason", "prompts"], rows, numeric=1)
 
 
+def missing_table(c: Comparison) -> str | None:
+    """Values on prompts without a pair beside those on prompts with one."""
+    if not c.missing:
+        return None
+    rows = [
+        (m.side, f"{m.lost:,}", number(m.mean_lost), f"{m.kept:,}", number(m.mean_kept), signed(m.difference),
+         interval(m.lo, m.hi), p_value(m.p))
+        for m in c.missing
+    ]  # fmt: skip
+    headers = ["arm", "without a pair", "its mean", "with a pair", "its mean", "difference", "95% interval", "p"]
+    return table(headers, rows, numeric=7)
+
+
 def cautions(c: Comparison) -> list[str]:
     """Every warning once, with all that it is about; those of the whole comparison are about nothing in particular."""
     told: dict[str, list[str]] = {x.text: [] for x in c.cautions if x.code != "one-seed"}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.commands.check import main as check
 from analysis.commands.compare import main
 from analysis.errors import Exit, run_command
 from analysis.runlog.reading import Run
@@ -342,7 +343,7 @@ BAD = {
         "different targets",
     ),
     "no common prompts": (lambda b: write_run(b, [prompt("x", 1)]), "no pairs"),
-    "low coverage": (lambda b: write_run(b, [prompt("p000", 1), prompt("y", 1)]), "50.0% of the smaller run"),
+    "low coverage": (lambda b: write_run(b, [prompt("p000", 1), prompt("y", 1)]), "50.0% of the larger run"),
     "duplicates": (
         lambda b: write_run(b, [prompt("p000", 1), prompt("p000", 1), prompt("p001", 1)]),
         "evaluated more than once under protocol 'prefix' (p000;",
@@ -443,3 +444,54 @@ def test_html_is_one_file_beside_the_report(compare, tmp_path):
     code, out, _, _ = compare(a, b, "--out", "out", "--html")
     assert code == Exit.OK and out.splitlines()[-1] == "page: out/report.html"
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "row"),
+    [
+        ("generate", {"accepted": [1000]}),  # of 7 drafted
+        ("generate", {"accepted": [3, 2], "steps": 3}),  # the log has two
+        ("prefix", {"accepted": [9]}),
+    ],
+)
+def test_impossible_counts_are_refused_as_by_check(compare, tmp_path, protocol, row):
+    sound = [prompt(f"p{i}", [1, 2] if protocol == "generate" else 1) for i in range(8)]
+    a = write_run(tmp_path / "a", sound, protocol=protocol, **BARE)
+    wrong = {**sound[0], **row}
+    b = write_run(tmp_path / "b", [wrong, *sound[1:]], protocol=protocol, **BARE)
+    assert run_command(check, [str(b)]) == Exit.DATA
+    code, _, err, result = compare(a, b)
+    assert (code, result) == (Exit.DATA, None) and "impossible counts" in err and "p0" in err
+
+
+def test_what_can_turn_the_conclusion_stands_beside_it(compare, tmp_path):
+    """Pooled, B is ahead by its steps on the easy data set; with data sets weighing the same it is behind."""
+
+    def rows(easy, hard, many):
+        return [prompt(f"e{i}", [easy] * many, dataset="easy") for i in range(9)] + [
+            prompt(f"h{i}", [hard] * 4, dataset="hard") for i in range(9)
+        ]
+
+    a = write_run(tmp_path / "a", rows(5, 1, 2), protocol="generate", **BARE)
+    b = write_run(tmp_path / "b", rows(4, 1, 20), protocol="generate", **BARE)
+    code, out, _, _ = compare(a, b, "--out", "out")
+    assert code == Exit.OK and "Simpson" in out.splitlines()[1]
+    report = Path("out/report.md").read_text(encoding="utf-8")
+    assert "Caution: Simpson" in report[: report.index("## Overall")]
+
+
+def test_outputs_that_cannot_both_match_the_baseline(compare, tmp_path):
+    runs = [
+        write_run(
+            tmp_path / name,
+            [prompt(f"p{i}", [1, 2], output_hash=f"{i}{h}", matches_baseline=i < 3) for i in range(6)],
+            protocol="generate",
+            **BARE,
+        )
+        for name, h in (("a", ""), ("b", "x"))
+    ]
+    _, out, _, _ = compare(*runs, "--out", "out")
+    result = json.loads(Path("out/result.json").read_text(encoding="utf-8"))
+    assert [c["code"] for c in result["cautions"]].count("claims-disagree") == 1
+    assert (result["outputs"]["claimed"], result["outputs"]["same"]) == (3, 0)
+    assert "On 3 of 6 prompts" in out

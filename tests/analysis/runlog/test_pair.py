@@ -60,7 +60,7 @@ def test_every_lost_prompt_has_a_reason(tmp_path):
     assert len(pairs.frame) == 40
     assert pairs.coverage == pytest.approx(40 / 43)
     assert (pairs.frame["tokens_a"] == pairs.frame["tokens_b"]).all()
-    with pytest.raises(DataError, match=r"93\.0% of the smaller run, under 95%.*--min-coverage"):
+    with pytest.raises(DataError, match=r"93\.0% of the larger run, under 95%.*--min-coverage"):
         pair(a, b)
     with pytest.raises(DataError, match=r"4 prompts have no pair .*--strict allows none"):
         pair(a, b, min_coverage=0.9, strict=True)
