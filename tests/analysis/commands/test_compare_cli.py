@@ -343,7 +343,7 @@ BAD = {
         "different targets",
     ),
     "no common prompts": (lambda b: write_run(b, [prompt("x", 1)]), "no pairs"),
-    "low coverage": (lambda b: write_run(b, [prompt("p000", 1), prompt("y", 1)]), "50.0% of the larger run"),
+    "low coverage": (lambda b: write_run(b, [prompt("p000", 1), prompt("y", 1)]), "33.3% of the larger run"),
     "duplicates": (
         lambda b: write_run(b, [prompt("p000", 1), prompt("p000", 1), prompt("p001", 1)]),
         "evaluated more than once under protocol 'prefix' (p000;",
