@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 from analysis.display import Renderer, use_renderer
 
 if TYPE_CHECKING:
+    from analysis.comparison.entry import compare_runs
     from analysis.comparison.matrix import Matrix, compare_many
-    from analysis.comparison.pairwise import Comparison, compare_runs
+    from analysis.comparison.pairwise import Comparison
     from analysis.comparison.seed_study import SeedComparison, compare_seeds
 
 __all__ = ["Comparison", "Matrix", "SeedComparison", "compare_many", "compare_runs", "compare_seeds"]
 
 _MODULES = {
     "Comparison": "comparison.pairwise",
-    "compare_runs": "comparison.pairwise",
+    "compare_runs": "comparison.entry",
     "Matrix": "comparison.matrix",
     "compare_many": "comparison.matrix",
     "SeedComparison": "comparison.seed_study",

@@ -158,14 +158,17 @@ _CAUTIONS = {
     "shared-clusters": "Some clusters span data sets, so data sets are not independent: the test that all are equal "
     "is approximate.",
     "pairs-lost": "{n} of {total} prompts have no pair and are excluded: {reasons}.",
-    "missing-differs": "Not missing at random: on the {n} prompts without a pair {arm} has {lost} tokens per step, on "
+    "missing-differs": "Not missing at random: on the {n} prompts without a pair the mean of {arm} is {lost}, on "
     "those with one {kept} ({difference}, {p}). The comparison is about the kept prompts only.",
     "missing-bounds": "Over these and {n} more prompts that one arm has, the difference could be anywhere from "
-    "{bounds} ({seen} over the pairs), as far as a step gives 1 to {most} tokens.",
+    "{bounds} ({seen} over the pairs), if unknown values lie between {least} and {most}.",
     "not-lossless": "{run}: {n} of {total} outputs differ from plain decoding where the target's two best logits were "
     "not tied: this arm is not lossless here.",
     "claims-disagree": "On {n} of {total} prompts the outputs of the arms differ, yet both claim to match plain "
     "decoding: at most one of them can. Check the decoding settings, and the baseline of each run.",
+    "values-by-order": "The tables have no prompt ids: rows are paired by their order, which nothing confirms.",
+    "values-alone": "A table of values records neither target, drafter, training nor how prompts were chosen, so "
+    "whether the arms were treated alike is not known.",
     "other-protocol": "Protocol {protocol} is in both runs but not shown: {reason}.",
     "unfinished": "{run} is {status}, not complete: its numbers may change.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
@@ -275,17 +278,18 @@ def one_line(text: object) -> str:
 def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float | None]], facts: str) -> str:
     """The conclusion as a sentence. ``arms``: label and mean of A, then of B; ``facts``: difference, interval, p, n."""
     (name_a, mean_a), (name_b, mean_b) = arms
+    unit = f" {metric.unit}" if metric.unit else ""
     a, b = (name if name.endswith(f"({side})") else f"{name} ({side})" for name, side in ((name_a, "A"), (name_b, "B")))
     if verdict is Verdict.IDENTICAL:
-        return f"{a} and {b} are identical here: {metric.name} {number(mean_a)} {metric.unit} in both, {facts}."
+        return f"{a} and {b} are identical here: {metric.name} {number(mean_a)}{unit} in both, {facts}."
     if verdict is Verdict.EQUIVALENT:
-        values = f"{number(mean_b)} {metric.unit} with {b}, {number(mean_a)} with {a}"
+        values = f"{number(mean_b)}{unit} with {b}, {number(mean_a)} with {a}"
         return f"{a} and {b} are equivalent within the stated margin: {metric.name} {values}, {facts}."
     if verdict is Verdict.INCONCLUSIVE:
-        values = f"{number(mean_b)} {metric.unit} with {b}, {number(mean_a)} with {a}"
+        values = f"{number(mean_b)}{unit} with {b}, {number(mean_a)} with {a}"
         return f"No conclusion: {metric.name} {values}, {facts}."
     (better, mean), (other, mean_of_other) = ((b, mean_b), (a, mean_a))
     if verdict is Verdict.A_BETTER:
         (better, mean), (other, mean_of_other) = ((a, mean_a), (b, mean_b))
-    values = f"{number(mean)} against {number(mean_of_other)} {metric.unit}"
+    values = f"{number(mean)} against {number(mean_of_other)}{unit}"
     return f"{better} is better than {other}: {metric.name} {values}, {facts}."

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis import wording
+from analysis.commands import values
+from analysis.commands.show import show
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.question import margin_of, require_coverage
@@ -21,7 +23,6 @@ from analysis.measures.aggregate import compare_totals, has_totals_alone
 from analysis.measures.baseline import has_times_alone
 from analysis.measures.times_alone import compare_times
 from analysis.report.answers import headline
-from analysis.report.html import write_html
 from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import times as times_sections
@@ -59,6 +60,8 @@ def carry_out(args: argparse.Namespace) -> int:
     rules = [parse_rule(text) for text in args.fail_if]
     margin_of(args.margin)  # a wrong call is told before large logs are read
     require_coverage(args.min_coverage)
+    if (column := values.column_of(args)) is not None:
+        return values.compare_tables(args, column, rules)
     with tempfile.TemporaryDirectory() as folder:
         opened = _open(args, Path(folder))
         options = {"protocol": args.protocol, "metric": args.metric, "min_coverage": args.min_coverage}
@@ -89,7 +92,7 @@ def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], ru
     report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
     summarise(comparison, terminal())
     lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
-    _show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 
 
@@ -102,7 +105,7 @@ def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) ->
     matrix = compare_many(opened.runs, **options)
     report = write_matrix(matrix, args.out or default_reports() / matrix_folder(matrix))
     lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
-    _show(args, report, map(wording.one_line, lines))
+    show(args, report, map(wording.one_line, lines))
     return 0
 
 
@@ -113,7 +116,7 @@ def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], r
     told = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
     lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in told if line)]
     lines += [f"caution: {text}" for text in seed_sections.cautions(study)]
-    _show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
+    show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 
 
@@ -128,12 +131,5 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
     else:
         times = compare_times(a, b, min_coverage=args.min_coverage, strict=args.strict)
         lines, notes, report = times_sections.lines(times), times.notes, write_times(times, folder)
-    _show(args, report, [*lines, *(f"caution: {wording.one_line(note)}" for note in notes)])
+    show(args, report, [*lines, *(f"caution: {wording.one_line(note)}" for note in notes)])
     return 0
-
-
-def _show(args: argparse.Namespace, report: Path, lines: Iterable[str]) -> None:
-    console = terminal()
-    pages = [f"page: {write_html(report.parent)}"] if args.html else []
-    for line in (*lines, f"report: {report}", *pages):
-        console.print(line, soft_wrap=True)

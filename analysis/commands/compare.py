@@ -32,7 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _require_sense(args: argparse.Namespace) -> None:
     """Raises UsageError for options that do not go together."""
-    if len(args.runs) < 2 and not args.vs:
+    wide = len(args.value or ()) == 2
+    if wide and (len(args.runs) != 1 or args.vs):
+        raise UsageError("--value twice names the columns of A and of B in one table; name that table alone")
+    if len(args.value or ()) > 2:
+        raise UsageError("--value takes one column, or two of one table")
+    if args.value and (len(args.runs) != 1 + (not wide) or args.vs or args.baseline or args.control):
+        raise UsageError("--value compares two tables of one number per prompt, or two columns of one")
+    if len(args.runs) < 2 and not args.vs and not wide:
         raise UsageError("compare needs at least two runs")
     sessions = bool(args.sessions_a), bool(args.sessions_b)
     if any(sessions) and not all(sessions):
@@ -53,6 +60,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--out", type=out_folder, metavar="DIR", help="folder of the report (default: reports/<A>-vs-<B>)"
     )
+    parser.add_argument(
+        "--value", action="append", metavar="COLUMN", help="tables of one number per prompt: its column (two: A and B)"
+    )
+    parser.add_argument("--unit", help="of --value, such as ms")
+    parser.add_argument("--higher-is", choices=["better", "worse"], help="of --value, where its name does not say")
+    parser.add_argument("--map", action="append", default=[], metavar="FIELD=COLUMN", help="columns of a plain table")
+    for side in "ab":
+        parser.add_argument(f"--label-{side}", metavar="TEXT", help=f"how the report calls arm {side.upper()}")
     parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
     parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")
     parser.add_argument("--margin", type=finite, metavar="TOKENS", help="a difference within it counts as none")

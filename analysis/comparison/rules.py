@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.errors import Exit, UsageError
 from analysis.measures.missing import with_missing
 from analysis.measures.sessions import Design
@@ -74,10 +75,10 @@ def parse_rule(text: str) -> Rule:
     return Rule(text, match["what"], match["dataset"], match["sign"] == "<", bound)
 
 
-def judge(rule: Rule, comparison: Comparison | SeedComparison) -> Judgement:
+def judge(rule: Rule, comparison: Comparison | SeedComparison | ValueComparison) -> Judgement:
     """Hold a rule against a comparison. Raises UsageError for a metric or data set that it does not have."""
     lo, hi = _interval(rule, comparison)
-    widened = isinstance(comparison, Comparison) and rule.what != "speedup" and len(comparison.pairs.lost) > 0
+    widened = not isinstance(comparison, SeedComparison) and rule.what != "speedup" and len(comparison.pairs.lost) > 0
     if lo is None or hi is None:
         return Judgement(rule, lo, hi, Exit.INCONCLUSIVE)
     holds, fails = (hi < rule.bound, lo >= rule.bound) if rule.below else (lo > rule.bound, hi <= rule.bound)
@@ -97,8 +98,11 @@ def exit_code(judgements: Sequence[Judgement]) -> Exit:
     return next((code for code in (Exit.RULE_FAILED, Exit.INCONCLUSIVE) if code in codes), Exit.OK)
 
 
-def _interval(rule: Rule, comparison: Comparison | SeedComparison) -> tuple[float | None, float | None]:
-    known = _of_seeds(comparison) if isinstance(comparison, SeedComparison) else _of_pair(comparison)
+def _interval(
+    rule: Rule, comparison: Comparison | SeedComparison | ValueComparison
+) -> tuple[float | None, float | None]:
+    of = {SeedComparison: _of_seeds, ValueComparison: _of_values}.get(type(comparison), _of_pair)
+    known = of(comparison)  # type: ignore[operator]
     for what, dataset, lo, hi in known:
         if (what, dataset) == (rule.what, rule.dataset):
             return lo, hi
@@ -118,6 +122,11 @@ def _of_seeds(study: SeedComparison) -> _Known:
     known: _Known = [(e.estimand.key, e.subset, lo, hi) for e, lo, hi in found]
     headline = study.overall.estimate.estimand
     return known + [("delta", e.subset, lo, hi) for e, lo, hi in found if e.estimand == headline]
+
+
+def _of_values(c: ValueComparison) -> _Known:
+    least, most = (c.full_set.least, c.full_set.most) if c.full_set is not None else (1.0, 1.0)
+    return [("delta", e.subset, *with_missing(c.pairs, e, most, least)) for e in (c.overall, *c.by_dataset.values())]
 
 
 def _of_pair(comparison: Comparison) -> _Known:

@@ -84,36 +84,39 @@ def missing(pairs: Pairs) -> tuple[Missing, ...]:
     return tuple(found)
 
 
-def bounds(pairs: Pairs, estimand: Estimand, most: float, subset: str | None = None) -> Bounds | None:
+def bounds(
+    pairs: Pairs, estimand: Estimand, most: float, subset: str | None = None, least: float = 1.0
+) -> Bounds | None:
     """The bounds of the difference in ``estimand`` over the pairs and the lost prompts, of data set ``subset`` if one
-    is named; None where nothing was lost or nothing was kept. A step gives at least 1 token and at most ``most``."""
+    is named; None where nothing was lost or nothing was kept. Unknown values lie between ``least`` (of a step: 1 token)
+    and ``most``."""
     lost, kept = (f if subset is None else f[f["dataset"] == subset] for f in (pairs.lost, pairs.frame))
     if lost.empty or kept.empty:
         return None
     has = {side: lost[f"tokens_{side}"].notna() for side in "ab"}
     filled = lost[has["a"] ^ has["b"]]
-    lo, hi = (_full(kept, filled, estimand, values) for values in ((most, 1.0), (1.0, most)))
-    return Bounds(lo, hi, 1.0, most, len(filled), int((~has["a"] & ~has["b"]).sum()))
+    lo, hi = (_full(kept, filled, estimand, values) for values in ((most, least), (least, most)))
+    return Bounds(lo, hi, least, most, len(filled), int((~has["a"] & ~has["b"]).sum()))
 
 
-def with_missing(pairs: Pairs, e: Estimate, most: float) -> tuple[float | None, float | None]:
+def with_missing(pairs: Pairs, e: Estimate, most: float, least: float = 1.0) -> tuple[float | None, float | None]:
     """The interval of an estimate, widened by what the prompts without a pair could change: (None, None) where that is
     not known."""
     lost = pairs.lost if e.subset is None else pairs.lost[pairs.lost["dataset"] == e.subset]
     if e.lo is None or e.hi is None or e.estimate is None or lost.empty:
         return e.lo, e.hi
-    ends = _balanced_ends(pairs, e, most) if e.estimand.key.endswith(BALANCED) else _ends(pairs, e, most)
+    ends = (_balanced_ends if e.estimand.key.endswith(BALANCED) else _ends)(pairs, e, most, least)
     return (None, None) if ends is None else (e.lo + ends[0] - e.estimate, e.hi + ends[1] - e.estimate)
 
 
-def _ends(pairs: Pairs, e: Estimate, most: float) -> tuple[float, float] | None:
+def _ends(pairs: Pairs, e: Estimate, most: float, least: float) -> tuple[float, float] | None:
     if e.estimand.key == TAU_PROMPTS.key:
         return None
-    found = bounds(pairs, e.estimand, most, e.subset)
+    found = bounds(pairs, e.estimand, most, e.subset, least)
     return None if found is None else (found.lo, found.hi)
 
 
-def _balanced_ends(pairs: Pairs, e: Estimate, most: float) -> tuple[float, float] | None:
+def _balanced_ends(pairs: Pairs, e: Estimate, most: float, least: float) -> tuple[float, float] | None:
     """Means over data sets of their bounds; None where a data set has no pair."""
     base = replace(e.estimand, key=e.estimand.key.removesuffix(BALANCED))
     names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
@@ -122,7 +125,7 @@ def _balanced_ends(pairs: Pairs, e: Estimate, most: float) -> tuple[float, float
         kept = pairs.frame[pairs.frame["dataset"] == name]
         if kept.empty:
             return None
-        found = bounds(pairs, base, most, name)
+        found = bounds(pairs, base, most, name, least)
         ends.append((found.lo, found.hi) if found else (_full(kept, pairs.lost[:0], base, (1.0, 1.0)),) * 2)
     return float(np.mean([lo for lo, _ in ends])), float(np.mean([hi for _, hi in ends]))
 
@@ -192,7 +195,13 @@ def cautions_of(found: tuple[Missing, ...], full: Bounds | None, estimate: float
     ]  # fmt: skip
     if full is not None and estimate is not None:
         told.append(
-            caution("missing-bounds", n=full.filled, bounds=interval(full.lo, full.hi), most=f"{full.most:g}",
-                    seen=signed(estimate))
-        )  # fmt: skip
+            caution(
+                "missing-bounds",
+                n=full.filled,
+                bounds=interval(full.lo, full.hi),
+                least=f"{full.least:g}",
+                most=f"{full.most:g}",
+                seen=signed(estimate),
+            )
+        )
     return tuple(told)

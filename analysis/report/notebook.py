@@ -8,9 +8,11 @@ from typing import Any
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.report import answers, render
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import study as study_sections
+from analysis.report.sections import values as value_sections
 
 
 @singledispatch
@@ -39,6 +41,7 @@ def figures(result: Any) -> list[Any]:
 
 headline.register(Comparison, answers.headline)
 headline.register(Matrix, study_sections.matrix_headline)
+headline.register(ValueComparison, value_sections.headline)
 headline.register(SeedComparison, seed_sections.headline)
 
 summary.register(Comparison, render.summary)
@@ -57,6 +60,18 @@ def _(result: Matrix) -> str:
 @report.register
 def _(result: SeedComparison) -> str:
     return render.seeds(result, result.figures())
+
+
+@report.register
+def _(result: ValueComparison) -> str:
+    return render.values(result, result.figures())
+
+
+@figures.register
+def _(result: ValueComparison) -> list[Any]:
+    from analysis.report.plots import estimates
+
+    return [estimates.paired_differences(result), estimates.forest(result)]
 
 
 @figures.register

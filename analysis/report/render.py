@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.report.answers import answers, first_cautions, headline
 from analysis.report.markdown import escape, fill
 from analysis.report.plots.style import Plot
@@ -17,6 +18,7 @@ from analysis.report.sections import overview as sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
+from analysis.report.sections import values as value_sections
 
 
 def report(
@@ -53,6 +55,12 @@ def seeds(
     """The report.md of several trainings per arm."""
     title = title or f"{found.label_b} against {found.label_a}, over training seeds"
     return fill("seeds.md.j2", c=found, s=seed_sections, title=title, question=question, plots=plots)
+
+
+def values(found: ValueComparison, plots: Sequence[Plot]) -> str:
+    """The report.md of one number per prompt."""
+    title = f"{found.label_b} against {found.label_a}: {found.estimand.name}"
+    return fill("values.md.j2", c=found, s=value_sections, title=title, plots=plots)
 
 
 def summary(comparison: Comparison) -> str:

@@ -14,6 +14,7 @@ from analysis.comparison.facts import ArmSummary
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.measures.aggregate import TotalsComparison
 from analysis.measures.times_alone import TimesComparison
 from analysis.wording import Estimand
@@ -90,6 +91,23 @@ def totals_json(found: TotalsComparison) -> str:
 def times_json(found: TimesComparison) -> str:
     """Runs of which one has times of prompts alone."""
     return _dump({"kind": "times", **_without(found)}, None, None)
+
+
+def values_json(c: ValueComparison) -> str:
+    """One number per prompt."""
+    pairs = {
+        "pairs": len(c.pairs.frame),
+        "prompts": c.pairs.prompts,
+        "evaluated_a": c.pairs.evaluated_a,
+        "evaluated_b": c.pairs.evaluated_b,
+        "coverage": c.pairs.coverage,
+        "lost": c.pairs.lost,
+        "missing": c.missing,
+        "full_set": c.full_set,
+    }
+    left_out = ("pairs", "missing", "full_set", "estimand")
+    found = {f.name: getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in left_out}
+    return _dump({"kind": "values", "estimand": dataclasses.asdict(c.estimand), "pairs": pairs, **found}, None, None)
 
 
 def _without(found: TotalsComparison | TimesComparison, *left_out: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from analysis.comparison.facts import DatasetFacts
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.errors import run_command
 from analysis.measures.aggregate import Total, TotalsComparison
 from analysis.measures.baseline import AgainstBaseline
@@ -68,6 +69,10 @@ _COMPARISON: dict[str, Any] = {
 _PAIRS = {"pairs": int, "prompts": int, "evaluated_a": int, "evaluated_b": int, "coverage": float, "lost": pd.DataFrame,
           "missing": tuple[Missing, ...], "full_set": Bounds | None}  # fmt: skip
 _MATRIX_ARM = {**_ARM, "overall": Estimate, "by_dataset": Mapping[str, Estimate]}
+
+
+#: Of a comparison of values: what result.json holds in another place or form.
+_NOT_AS_THEY_ARE = ("pairs", "missing", "full_set", "estimand")
 
 
 class _Builder:
@@ -151,6 +156,11 @@ def json_schema() -> _Schema:
             "rows": {"type": "array", "items": build.object({"subset": str, "a": Total, "b": Total})},
         },
         "times": get_type_hints(TimesComparison),
+        "values": {
+            **{name: a for name, a in get_type_hints(ValueComparison).items() if name not in _NOT_AS_THEY_ARE},
+            "estimand": build.object(estimand),
+            "pairs": build.object(_PAIRS),
+        },
     }
     common = {"result_version": {"const": RESULT_VERSION}, "title": str | None, "question": str | None}
     shapes = [build.object({**common, "kind": {"const": kind}, **members}) for kind, members in kinds.items()]

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
+from analysis.comparison.values import ValueComparison
 from analysis.errors import UsageError
 from analysis.measures.aggregate import TotalsComparison
 from analysis.measures.times_alone import TimesComparison
@@ -16,7 +17,7 @@ from analysis.report.plots import everything as plots
 from analysis.report.plots import style as figures
 from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
-from analysis.report.result import matrix_json, seeds_json, times_json, to_json, totals_json
+from analysis.report.result import matrix_json, seeds_json, times_json, to_json, totals_json, values_json
 from analysis.report.sections import times, totals
 from analysis.report.sections.study import pair_folder
 from analysis.runlog.writing import write_atomic
@@ -64,6 +65,14 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
 def write_totals(found: TotalsComparison, folder: Path) -> Path:
     """Write the report of runs of which one has totals alone."""
     return _write(folder, (), {RESULT: totals_json(found)}, totals.report(found), (LOST, *_names(plots.NAMES)))
+
+
+def write_values(found: ValueComparison, folder: Path) -> Path:
+    """Write the report of one number per prompt."""
+    drawn = found.figures()
+    files: dict[str, bytes | str] = {LOST: figures.csv(found.pairs.lost)} if len(found.pairs.lost) else {}
+    files[RESULT] = values_json(found)
+    return _write(folder, drawn, files, render.values(found, drawn), (LOST, *_names(plots.NAMES)))
 
 
 def write_times(found: TimesComparison, folder: Path) -> Path:

@@ -78,7 +78,8 @@ def pair(a: Evaluated, b: Evaluated, *, min_coverage: float = 0.95, strict: bool
     for side, arm, rows in (("a", a, rows_a[kept]), ("b", b, rows_b[kept])):
         for column in ("row", "tokens", "steps", "repetition"):
             values = _taken(arm.prompts, rows, [column])[column]
-            frame[f"{column}_{side}"] = values if column == "repetition" else values.astype("int64")
+            whole = column != "repetition" and values.dtype.kind != "f"  # values of a user's own metric may be floats
+            frame[f"{column}_{side}"] = values.astype("int64" if whole else "float64")
     frame["cluster"] = partition(frame["cluster_id"]).index
     lost = _lost(a.prompts, b.prompts, rows_a[~kept], rows_b[~kept]).assign(reason=reason[~kept])
     pairs = Pairs(frame, lost, len(a.prompts), len(b.prompts))
@@ -145,7 +146,7 @@ def _lost(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDArra
         has = rows >= 0
         has[has] = frame["problem"].isna().to_numpy()[rows[has]]
         for column in ("tokens", "steps"):
-            counts = pd.array(np.zeros(rows.size, np.int64), dtype="Int64")
+            counts = pd.array(np.zeros(rows.size), dtype="Float64" if frame[column].dtype.kind == "f" else "Int64")
             counts[has] = frame[column].to_numpy(dtype=object)[rows[has]]
             counts[~has] = pd.NA
             lost[f"{column}_{side}"] = counts

@@ -78,11 +78,12 @@ def cluster_column(frame: pd.DataFrame) -> str:
 
 def values_of(frame: pd.DataFrame, estimand: Estimand) -> tuple[NDArray[Any], NDArray[Any]]:
     """Values of arm A and of arm B, (n,) each over the pairs in ``frame``, whose means are the metric of the arms and
-    whose difference has the variance of its estimate: integers for accepted lengths, else floats."""
+    whose difference has the variance of its estimate: integers where every value is a whole number, else floats."""
     tokens = frame["tokens_a"].to_numpy(), frame["tokens_b"].to_numpy()
-    if estimand is wording.ACCEPTED_LENGTH:
-        return exact.as_integers(tokens[0]), exact.as_integers(tokens[1])
     steps = frame["steps_a"].to_numpy(), frame["steps_b"].to_numpy()
+    whole = all(t.dtype.kind in "iu" for t in tokens) and all(bool((s == 1).all()) for s in steps)
+    if estimand is wording.ACCEPTED_LENGTH or (whole and len(frame)):  # one step each: its tokens are the value
+        return exact.as_integers(tokens[0]), exact.as_integers(tokens[1])
     if estimand is wording.TAU_POOLED and len(frame):
         return linearise(tokens[0], steps[0]), linearise(tokens[1], steps[1])
     return tokens[0] / steps[0], tokens[1] / steps[1]

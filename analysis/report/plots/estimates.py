@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.values import ValueComparison
 from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, name_arms
 from analysis.stats.estimate import Estimate
 from analysis.wording import one_line, signed
@@ -20,7 +21,7 @@ _BARS = 80
 _COLOURS = (ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"])  # of differences below, at and above 0
 
 
-def paired_differences(comparison: Comparison) -> Plot:
+def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
     """Estimation plot: every pair's difference, and beside it, on its own scale, their mean with its interval."""
     d = _differences(comparison)
     figure = Figure(figsize=(WIDTH, 3.4))
@@ -43,9 +44,9 @@ def paired_differences(comparison: Comparison) -> Plot:
         )
     raw.set_xlim(-0.55, 0.55)
     raw.set_xticks([])
-    raw.set_ylabel(f"difference per prompt, B - A ({comparison.estimand.unit})")
+    raw.set_ylabel("difference per prompt, B - A" + _unit(comparison))
     raw.set_xlabel(f"{wording.counted(d.size, 'pair')}, {comparison.overall.n_zero:,} without a difference")
-    name_arms(raw, comparison.a.label, comparison.b.label)
+    name_arms(raw, *_labels(comparison))
 
     overall = comparison.overall
     mean.axhline(0, color=INK, linewidth=0.8)
@@ -102,7 +103,7 @@ def _draw_bars(axes: Axes, d: np.ndarray, step: float) -> None:
         left = left + width
 
 
-def forest(comparison: Comparison) -> Plot:
+def forest(comparison: Comparison | ValueComparison) -> Plot:
     """The estimate overall and per data set, with intervals."""
     estimates = [comparison.overall, *comparison.by_dataset.values()]
     labels = ["overall", *map(one_line, comparison.by_dataset)]
@@ -118,8 +119,8 @@ def forest(comparison: Comparison) -> Plot:
     axes.set_yticks(range(len(estimates)), [cut(label, 32) for label in labels])
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"difference in {comparison.estimand.name}, B - A ({comparison.estimand.unit})")
-    name_arms(axes, comparison.a.label, comparison.b.label)
+    axes.set_xlabel(f"difference in {comparison.estimand.name}, B - A{_unit(comparison)}")
+    name_arms(axes, *_labels(comparison))
     data = comparison.to_frame()
     data = data[data["estimand"] == comparison.estimand.key]
     columns = [
@@ -139,7 +140,17 @@ def forest(comparison: Comparison) -> Plot:
     return Plot("forest", caption, figure, data[columns].fillna({"subset": "overall"}))
 
 
-def _differences(comparison: Comparison) -> np.ndarray:
+def _labels(comparison: Comparison | ValueComparison) -> tuple[str, str]:
+    if isinstance(comparison, ValueComparison):
+        return comparison.label_a, comparison.label_b
+    return comparison.a.label, comparison.b.label
+
+
+def _unit(comparison: Comparison | ValueComparison) -> str:
+    return f" ({comparison.estimand.unit})" if comparison.estimand.unit else ""
+
+
+def _differences(comparison: Comparison | ValueComparison) -> np.ndarray:
     (tokens_a, steps_a), (tokens_b, steps_b) = (comparison.pairs.counts(side) for side in "ab")
     return tokens_b / steps_b - tokens_a / steps_a
 

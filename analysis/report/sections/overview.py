@@ -10,6 +10,7 @@ from analysis import wording
 from analysis.comparison.facts import ArmSummary
 from analysis.comparison.pairwise import Comparison
 from analysis.measures.exploration import roles_in_words
+from analysis.measures.missing import Missing
 from analysis.report.markdown import table
 from analysis.runlog.manifest import Manifest
 from analysis.stats.estimate import Estimate
@@ -21,11 +22,16 @@ LOST_SHOWN = 20
 
 def overall_table(c: Comparison) -> str:
     """Estimates of all pairs, one estimand a row, the headline first."""
+    return estimates_table((c.overall, *c.others))
+
+
+def estimates_table(estimates: Sequence[Estimate]) -> str:
+    """One estimand a row."""
     headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"]
     cells = [
         (e.estimand.name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
          f"{e.n_pairs:,}", f"{e.n_clusters:,}", _verdict(e))
-        for e in (c.overall, *c.others)
+        for e in estimates
     ]  # fmt: skip
     return table(headers, cells, numeric=8)
 
@@ -44,7 +50,7 @@ def own_means(e: Estimate) -> tuple[str, str]:
 
 def dataset_table(c: Comparison) -> str:
     """The headline's estimand per data set."""
-    return _family("data set", c.by_dataset)
+    return family_table("data set", c.by_dataset)
 
 
 def family_size(c: Comparison) -> str:
@@ -54,10 +60,11 @@ def family_size(c: Comparison) -> str:
 
 def seen_table(c: Comparison) -> str | None:
     """The headline's estimand by what training saw of the prompts, where that is not the same for all."""
-    return _family("prompts", c.by_seen) if len(c.by_seen) > 1 else None
+    return family_table("prompts", c.by_seen) if len(c.by_seen) > 1 else None
 
 
-def _family(kind: str, estimates: Mapping[str, Estimate]) -> str:
+def family_table(kind: str, estimates: Mapping[str, Estimate]) -> str:
+    """A family of tests, a row each, with p adjusted by Holm."""
     headers = [
         kind,
         "A",
@@ -275,12 +282,17 @@ def lost_table(c: Comparison) -> str | None:
 
 def missing_table(c: Comparison) -> str | None:
     """Values on prompts without a pair beside those on prompts with one."""
-    if not c.missing:
+    return missing_rows(c.missing)
+
+
+def missing_rows(found: Sequence[Missing]) -> str | None:
+    """A row per arm that has values of prompts without a pair."""
+    if not found:
         return None
     rows = [
         (m.side, f"{m.lost:,}", number(m.mean_lost), f"{m.kept:,}", number(m.mean_kept), signed(m.difference),
          interval(m.lo, m.hi), p_value(m.p))
-        for m in c.missing
+        for m in found
     ]  # fmt: skip
     headers = ["arm", "without a pair", "its mean", "with a pair", "its mean", "difference", "95% interval", "p"]
     return table(headers, rows, numeric=7)

@@ -1,0 +1,57 @@
+"""What ``python -m analysis.compare`` does with tables of one number per prompt."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.commands.show import show
+from analysis.comparison.rules import Rule, exit_code, judge
+from analysis.comparison.values import compare_values, direction_of
+from analysis.importers.values import lone_value, parse_values_mapping, values_of
+from analysis.report.sections import values as value_sections
+from analysis.report.writing import write_values
+from analysis.runlog.addresses import default_reports
+
+
+def column_of(args: argparse.Namespace) -> str | None:
+    """The column of tables of one number per prompt: as asked for, or the only one that both tables have."""
+    if args.value:
+        return str(args.value[0])
+    if len(args.runs) != 2 or args.vs or not all(Path(run).is_file() for run in args.runs):
+        return None
+    found = {lone_value(run) for run in args.runs}
+    return found.pop() if len(found) == 1 else None
+
+
+def compare_tables(args: argparse.Namespace, column: str, rules: Sequence[Rule]) -> int:
+    """Compare, write the report, print the summary; the exit code."""
+    mapping = parse_values_mapping(args.map)
+    references = [args.runs[0], args.runs[-1]]
+    columns = list(args.value or (column,))
+    a, b = (
+        values_of(reference, name, side, mapping)
+        for reference, name, side in zip(references, (columns[0], columns[-1]), "AB", strict=True)
+    )
+    if len(columns) == 2:
+        a, b = (replace(arm, name=name) for arm, name in zip((a, b), columns, strict=True))
+    metric = column if len(columns) == 1 else "value"
+    direction = args.higher_is or (direction_of(metric, None) if len(columns) == 1 else None)
+    comparison = compare_values(
+        a,
+        b,
+        metric,
+        unit=args.unit,
+        higher_is=direction,
+        labels=(args.label_a, args.label_b),
+        margin=args.margin,
+        datasets=args.dataset,
+        min_coverage=args.min_coverage,
+        strict=args.strict,
+    )
+    judgements = [judge(rule, comparison) for rule in rules]
+    report = write_values(comparison, args.out or default_reports() / f"{a.name}-vs-{b.name}")
+    show(args, report, [*value_sections.lines(comparison), *(judgement.sentence for judgement in judgements)])
+    return exit_code(judgements)

@@ -1,0 +1,55 @@
+"""A comparison of one number per prompt, as lines, tables and cautions."""
+
+from __future__ import annotations
+
+from analysis import wording
+from analysis.comparison.values import ValueComparison
+from analysis.report.answers import facts
+from analysis.report.sections.overview import estimates_table, family_table, missing_rows
+from analysis.wording import interval, number, one_line, p_value, signed
+
+
+def headline(c: ValueComparison) -> str:
+    """The conclusion in one sentence."""
+    arms = [(c.label_a, c.overall.mean_a), (c.label_b, c.overall.mean_b)]
+    return wording.headline(c.overall.verdict, c.estimand, arms, facts(c.overall, c.pairs.described))
+
+
+def overall(c: ValueComparison) -> str:
+    """Estimates of all pairs."""
+    return estimates_table((c.overall, *c.others))
+
+
+def method(c: ValueComparison) -> str:
+    """How interval and p were made."""
+    return wording.METHODS[c.overall.method]
+
+
+def by_dataset(c: ValueComparison) -> str:
+    """The estimate of each data set."""
+    return family_table("data set", c.by_dataset)
+
+
+def missing(c: ValueComparison) -> str | None:
+    """Values of prompts without a pair beside those with one."""
+    return missing_rows(c.missing)
+
+
+def cautions(c: ValueComparison) -> list[str]:
+    """Every warning once."""
+    found = [x.text for x in c.cautions]
+    for name, e in (("", c.overall), *((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
+        found += [f"{one_line(name)}: {x.text}" if name else x.text for x in e.cautions]
+    return list(dict.fromkeys(found))
+
+
+def lines(c: ValueComparison) -> list[str]:
+    """What a terminal shows."""
+    told = [headline(c)]
+    for name, e in (*((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
+        told.append(
+            f"  {one_line(name)}: A {number(e.mean_a)}, B {number(e.mean_b)}, difference {signed(e.estimate)} "
+            f"(95% interval {interval(e.lo, e.hi)}; p {p_value(e.p_adjusted)}; {e.n_pairs:,} pairs): {e.verdict}"
+        )
+    told.append(f"Method: {method(c)}. More of {c.estimand.name} is {c.higher_is}.")
+    return [*told, *(f"caution: {one_line(text)}" for text in cautions(c))]
