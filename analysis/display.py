@@ -7,6 +7,7 @@ script needs neither templates nor matplotlib.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -17,6 +18,9 @@ class Renderer(Protocol):
     def summary(self, result: Any) -> str: ...
     def report(self, result: Any) -> str: ...
     def figures(self, result: Any) -> list[Any]: ...
+    def save(self, result: Any, folder: Path) -> Path: ...
+    def latex(self, result: Any) -> str: ...
+    def html(self, result: Any) -> str: ...
 
 
 _load: Callable[[], Renderer] | None = None
@@ -45,6 +49,17 @@ class Shown:
         """Every figure that there are data for, as :class:`analysis.report.plots.style.Plot`: each shows itself in a
         notebook."""
         return _renderer().figures(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the report into ``folder``, as the command does; returns the path of report.md."""
+        return _renderer().save(self, Path(folder))
+
+    def to_latex(self) -> str:
+        """The table of estimates for a paper (``booktabs``)."""
+        return _renderer().latex(self)
+
+    def _repr_html_(self) -> str:
+        return _renderer().html(self)
 
     def __repr__(self) -> str:
         return _renderer().headline(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -101,3 +102,9 @@ def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 def in_order(rows: NDArray[np.int64], n: int) -> bool:
     """Whether ``rows`` are all of n rows, as they stand."""
     return rows.size == n and bool((rows == np.arange(n)).all())
+
+
+def natural(text: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Sorts ``gsm-2`` before ``gsm-10``: numbers in a name by their value."""
+    parts = re.split(r"([0-9]+)", text)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part], text

@@ -170,6 +170,9 @@ _CAUTIONS = {
     "values-alone": "A table of values records neither target, drafter, training nor how prompts were chosen, so "
     "whether the arms were treated alike is not known.",
     "other-protocol": "Protocol {protocol} is in both runs but not shown: {reason}.",
+    "same-run": "A and B are one run: all tables have the same bytes, so that nothing can differ.",
+    "baseline-drafts": "The baseline {run} is not plain decoding: its verification steps give {tau:.2f} tokens each. "
+    "Speed-ups over it are not speed-ups over plain decoding.",
     "unfinished": "{run} is {status}, not complete: its numbers may change.",
     "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
     "differs": "The arms differ in {what}: {a} (A) against {b} (B).",
@@ -273,6 +276,17 @@ def one_line(text: object) -> str:
     """``text`` on one line, without control characters and overrides of the writing direction: names come from
     files and may hold anything."""
     return _BREAKS.sub(" ", str(text)).strip() or "(none)"
+
+
+def cut_apart(names: Sequence[str], at_most: int) -> list[str]:
+    """Names cut to ``at_most`` letters, at their end; those that would become equal in their middle, or numbered."""
+    cut = [name if len(name) <= at_most else name[: at_most - 1] + "…" for name in names]
+    for number, (name, short) in enumerate(zip(names, cut, strict=True)):
+        if len(name) > at_most and cut.count(short) > 1:
+            half = (at_most - 1) // 2
+            middle = f"{name[: at_most - 1 - half]}…{name[-half:]}"
+            cut[number] = middle if middle not in cut else f"{name[: at_most - 5]}… {number + 1}"
+    return cut
 
 
 def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float | None]], facts: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis import wording
 from analysis.commands import values
+from analysis.commands.folders import folder_of
 from analysis.commands.show import show
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
@@ -19,6 +20,8 @@ from analysis.comparison.rules import Rule, exit_code, judge, parse_rule
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import UsageError
 from analysis.importers.direct import open_references
+from analysis.importers.plain import parse_mapping
+from analysis.importers.registry import Options
 from analysis.measures.aggregate import compare_totals, has_totals_alone
 from analysis.measures.baseline import has_times_alone
 from analysis.measures.times_alone import compare_times
@@ -38,7 +41,7 @@ from analysis.report.writing import (
     write_times,
     write_totals,
 )
-from analysis.runlog.addresses import default_reports
+from analysis.runlog.manifest import Target
 from analysis.runlog.reading import Run
 
 
@@ -78,8 +81,30 @@ def _open(args: argparse.Namespace, folder: Path) -> _Opened:
     named = [args.runs, args.vs or (), [args.baseline] if args.baseline else (), args.control, args.earlier]
     named += [args.sessions_a, args.sessions_b]
     references = [reference for group in named for reference in group]
-    runs = iter(open_references(references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete))
+    options = Options(mapping=parse_mapping(args.map) or None)
+    opened = open_references(
+        references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete, options=options
+    )
+    if args.target:
+        opened = [_with_target(run, args.target) for run in opened]
+    for number, label in enumerate((args.label_a, args.label_b)):
+        if label and len(args.runs) == 2:
+            opened[number] = _changed(opened[number], label=label)
+    runs = iter(opened)
     return _Opened(*([next(runs) for _ in group] for group in named))
+
+
+def _with_target(run: Run, name: str) -> Run:
+    """The run with the target that the user names, where its log does not. Raises UsageError where it names another."""
+    if run.manifest.target is None:
+        return _changed(run, target=Target(id=name))
+    if run.manifest.target.id != name:
+        raise UsageError(f"{run.address}: its target is {run.manifest.target.id}, not {name} (--target)")
+    return run
+
+
+def _changed(run: Run, **fields: Any) -> Run:
+    return replace(run, manifest=run.manifest.model_copy(update=fields))
 
 
 def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], rules: Sequence[Rule]) -> int:
@@ -89,8 +114,9 @@ def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], ru
     options |= {"sessions_a": opened.sessions_a, "sessions_b": opened.sessions_b}
     comparison = compare_runs(a, b, baseline=next(iter(opened.baseline), None), **options)
     judgements = [judge(rule, comparison) for rule in rules]
-    report = write_report(comparison, args.out or default_reports() / pair_folder(comparison))
-    summarise(comparison, terminal())
+    report = write_report(comparison, folder_of(args, pair_folder(comparison)))
+    if not args.quiet and not args.json:
+        summarise(comparison, terminal())
     lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
     show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
@@ -103,7 +129,7 @@ def _speed_only(a: Run, b: Run) -> bool:
 
 def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) -> int:
     matrix = compare_many(opened.runs, **options)
-    report = write_matrix(matrix, args.out or default_reports() / matrix_folder(matrix))
+    report = write_matrix(matrix, folder_of(args, matrix_folder(matrix)))
     lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
     show(args, report, map(wording.one_line, lines))
     return 0
@@ -112,7 +138,7 @@ def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) ->
 def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], rules: Sequence[Rule]) -> int:
     study = compare_seeds(opened.runs, opened.vs, **options)
     judgements = [judge(rule, study) for rule in rules]
-    report = write_seeds(study, args.out or default_reports() / seeds_folder(study))
+    report = write_seeds(study, folder_of(args, seeds_folder(study)))
     told = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
     lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in told if line)]
     lines += [f"caution: {text}" for text in seed_sections.cautions(study)]
@@ -124,7 +150,7 @@ def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
     """Totals, or times alone, beside each other, with what they cannot say; a rule on them cannot be judged."""
     if args.fail_if or args.baseline:
         raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
-    folder = args.out or default_reports() / f"{a.name}-vs-{b.name}"
+    folder = folder_of(args, f"{a.name}-vs-{b.name}")
     if any(map(has_totals_alone, (a, b))):
         totals = compare_totals(a, b, strict=args.strict)
         lines, notes, report = totals_sections.lines(totals), totals.notes, write_totals(totals, folder)

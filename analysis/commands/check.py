@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from analysis.errors import DataError, Exit, Parser
 from analysis.importers.collect import LEFT_OUT
 from analysis.importers.direct import open_references
+from analysis.keys import natural
 from analysis.measures.aggregate import has_totals_alone
 from analysis.runlog.counting import counting_of
 from analysis.runlog.identities import broken_identities
@@ -102,7 +103,7 @@ def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str])
     can.append(
         f"{protocol}: pair {what} by id with another run's "
         f"({counted(clusters, 'cluster')}, {counted(steps, 'step')}{tau}), data sets "
-        f"{', '.join(map(one_line, sorted(usable['dataset'].unique())[:_SHOWN]))}"
+        f"{', '.join(map(one_line, sorted(usable['dataset'].unique(), key=natural)))}"
     )
     if lost := len(rows) - n:
         cannot.append(f"{protocol}: use {counted(lost, 'prompt')} ({', '.join(sorted(set(rows['problem'].dropna())))})")

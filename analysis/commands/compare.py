@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 from analysis import wording
 from analysis.errors import Parser, UsageError, finite, out_folder
@@ -28,6 +29,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     from analysis.commands.carry_out import carry_out  # takes a second, for which a wrong call or --help need not wait
 
     return carry_out(args)
+
+
+_GRAMMAR = """\
+rules (--fail-if): WHAT<NUMBER or WHAT>NUMBER, where WHAT is
+  delta               the headline's difference, B - A
+  delta[DATASET]      the same on one data set; its interval is not adjusted for the number of data sets
+  METRIC              another metric of the report by its key, such as tau_mean; METRIC[DATASET] where it has one
+  speedup             B over A in time per token
+A rule fails (exit 1) if the whole 95% interval says that it holds, passes (0) if the whole interval says that it
+does not, and is undecided (2) otherwise. Prompts without a pair widen the interval by all that they could change."""
+
+
+def _version() -> str:
+    try:
+        return version("draftlab")
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def _require_sense(args: argparse.Namespace) -> None:
@@ -53,7 +71,13 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m analysis.compare", description="Compare runs over the prompts that they share.")
+    parser = Parser(
+        prog="python -m analysis.compare",
+        description="Compare runs over the prompts that they share.",
+        epilog=_GRAMMAR,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"draftlab {_version()}")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
     parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
     parser.add_argument("--baseline", metavar="RUN", help="plain decoding of the same prompts, for speed-ups over it")
@@ -94,6 +118,10 @@ def _parser() -> Parser:
         metavar="SHARE",
         help="pairs per prompt of the larger run (0.95)",
     )
+    parser.add_argument("--target", metavar="NAME", help="the target of logs that do not name theirs")
+    parser.add_argument("--force", action="store_true", help="replace a report that the plan has made")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object, and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="print nothing; the exit code and the report tell")
     parser.add_argument("--strict", action="store_true", help="a dropped row, unknown target or bad gate is an error")
     parser.add_argument("--allow-incomplete", action="store_true", help="take runs that are not finished")
     return parser

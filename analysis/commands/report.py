@@ -46,6 +46,14 @@ class PlanEntry(BaseModel):
     question: str | None = None
 
     @property
+    def folder(self) -> str:
+        """The name of the report's folder, of the runs' own names."""
+        a, b = ([Path(run).name for run in _list(runs)] for runs in (self.a, self.b))
+        if isinstance(self.a, list):
+            return f"{a[0]}-x{len(a)}-vs-{b[0]}-x{len(b)}"
+        return f"{a[0]}-vs-{'-and-'.join(b)}"
+
+    @property
     def runs(self) -> list[str]:
         """Every run that it wants."""
         return [*_list(self.a), *_list(self.b), *self.controls]
@@ -105,6 +113,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failures:
         raise DataError(f"{len(failures)} of {len(plan.comparisons)} comparisons failed; the first: {failures[0]}")
     return 0
+
+
+def planned_folders(plan: Plan) -> list[str]:
+    """The names of the folders that the plan's reports have."""
+    return [entry.folder for entry in plan.comparisons]
 
 
 def _title(entry: PlanEntry) -> str:

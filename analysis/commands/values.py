@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.commands.folders import folder_of
 from analysis.commands.show import show
 from analysis.comparison.rules import Rule, exit_code, judge
 from analysis.comparison.values import compare_values, direction_of
 from analysis.importers.values import lone_value, parse_values_mapping, values_of
 from analysis.report.sections import values as value_sections
 from analysis.report.writing import write_values
-from analysis.runlog.addresses import default_reports
 
 
 def column_of(args: argparse.Namespace) -> str | None:
@@ -52,6 +52,6 @@ def compare_tables(args: argparse.Namespace, column: str, rules: Sequence[Rule])
         strict=args.strict,
     )
     judgements = [judge(rule, comparison) for rule in rules]
-    report = write_values(comparison, args.out or default_reports() / f"{a.name}-vs-{b.name}")
+    report = write_values(comparison, folder_of(args, f"{a.name}-vs-{b.name}"))
     show(args, report, [*value_sections.lines(comparison), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from analysis.measures.gates import Gates
 from analysis.measures.history import History
 from analysis.measures.positions import Positions
+from analysis.runlog.addresses import find_runs_folder
 from analysis.runlog.manifest import Manifest
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
@@ -28,6 +30,7 @@ class ArmSummary:
     positions: Positions
     gates: Gates | None
     history: History | None
+    reference: str  # how a command names the run
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,20 @@ class DatasetFacts:
     caveats: tuple[str, ...]
 
 
+def reference_of(run: Run) -> str:
+    """How a command names the run: its name where it lies under the nearest ``runs/``, else its address."""
+    runs = find_runs_folder()
+    return run.name if runs is not None and Path(run.address).resolve() == (runs / run.name).resolve() else run.address
+
+
 def labels(a: Run, b: Run) -> tuple[str, str]:
-    """Names that tell the arms apart: labels, else folder names, else A and B beside them."""
-    for pair_of in ((a.label, b.label), (a.name, b.name)):
+    """Names that tell the arms apart: labels, else folder names, else what differs in their paths, else A and B beside
+    them."""
+    paths = tuple(
+        "/".join(part for part in Path(x.address).parts if part not in Path(y.address).parts)
+        for x, y in ((a, b), (b, a))
+    )
+    for pair_of in ((a.label, b.label), (a.name, b.name), *((paths,) if all(paths) else ())):
         if pair_of[0] != pair_of[1]:
             return pair_of
     return f"{a.label} (A)", f"{b.label} (B)"

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels
+from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels, reference_of
 from analysis.comparison.question import headline_of, listed, margin_of, open_run, pick, require_coverage
 from analysis.display import Shown
 from analysis.errors import DataError
+from analysis.keys import natural
 from analysis.measures import exploration, lossless, texts
 from analysis.measures.baseline import AgainstBaseline, against_baseline
 from analysis.measures.benchmark_table import BenchmarkTable, benchmark_table
@@ -155,13 +156,15 @@ def compare_runs(
     control_runs = [open_run(run, allow_incomplete) for run in listed(controls)]
     for run in (a, *control_runs):
         require_same_target(run, b, strict=strict)
+    asked = protocol or metric
     protocol, estimand = headline_of(a, b, protocol, metric, control_runs)
+    chosen_over = () if asked else sorted((protocols(a) & protocols(b)) - {protocol})
     everything = load_sound(a, protocol), load_sound(b, protocol)
     first, second = (pick(evaluated, datasets) for evaluated in everything)
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
     overall = of_pairs(pairs.frame, estimand, margin=margin)
     absent, full_set = missing(pairs), bounds(pairs, estimand, most_tokens(a, b, pairs))
-    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
+    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()}, key=natural)
     adjusted = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
     by_dataset = dict(zip(names, adjusted, strict=True))
     balanced = balanced_mean(pairs.frame, estimand, margin)
@@ -176,6 +179,7 @@ def compare_runs(
         metric_declared=metric is not None,
         margin=margin,
         picked=datasets if datasets and len(set(datasets)) < in_all else None,
+        chosen_over=chosen_over,
     )
     third = [pick(load_sound(run, protocol), datasets) for run in control_runs]
     arm_a, arm_b, position_difference = positions(first, second, pairs)
@@ -195,8 +199,8 @@ def compare_runs(
     text = outputs(*answers)
     against = against_baseline(plain, a, b, answers[0].protocol) if plain is not None else None
     return Comparison(
-        a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0]),
-        b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1]),
+        a=ArmSummary("A", a.name, label_a, a.manifest, arm_a, gates_a, histories[0], reference_of(a)),
+        b=ArmSummary("B", b.name, label_b, b.manifest, arm_b, gates_b, histories[1], reference_of(b)),
         protocol=protocol,
         declaration=declaration,
         overall=overall,
@@ -218,6 +222,7 @@ def compare_runs(
         fairness=rows,
         differences=design_differences(a.manifest, b.manifest),
         cautions=(
+            *_same_run(a, b),
             *_unfinished(a, b),
             *exploration.cautions_of(declaration, in_all),
             *_lost(pairs),
@@ -278,6 +283,12 @@ def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gate
 def _temperature(run: Run, protocol: str) -> float:
     settings = [e.settings for e in run.manifest.evaluations.values() if e.protocol == protocol]
     return float(settings[0].get("temperature") or 0.0) if settings else 0.0
+
+
+def _same_run(a: Run, b: Run) -> tuple[Caution, ...]:
+    """Whether both are one run: its parts have the same bytes."""
+    parts = [sorted((p.file, p.sha256) for listed in run.manifest.tables.values() for p in listed) for run in (a, b)]
+    return (caution("same-run"),) if parts[0] and parts[0] == parts[1] else ()
 
 
 def _unfinished(*runs: Run) -> tuple[Caution, ...]:

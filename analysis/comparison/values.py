@@ -17,6 +17,7 @@ from analysis.comparison.question import margin_of, require_coverage
 from analysis.display import Shown
 from analysis.errors import UsageError
 from analysis.importers.values import Values
+from analysis.keys import natural
 from analysis.measures.missing import Bounds, Missing, bounds, missing
 from analysis.measures.missing import cautions_of as missing_cautions
 from analysis.runlog.load import NO_VALUE, Evaluated
@@ -129,7 +130,7 @@ def compare_values(
     estimand = Estimand(value, value, f"the column '{value}' of each prompt, averaged over prompts", unit or "")
     first, second = (_picked(_evaluated(arm), datasets) for arm in (a, b))
     pairs = pair(first, second, min_coverage=min_coverage, strict=strict)
-    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
+    names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()}, key=natural)
     overall = of_pairs(pairs.frame, estimand, margin=margin)
     by_dataset = adjust([of_pairs(pairs.frame, estimand, name, margin) for name in names])
     balanced = balanced_mean(pairs.frame, estimand, margin)

@@ -19,13 +19,19 @@ _SELECT = "#"
 
 
 def open_references(
-    references: Sequence[str], folder: Path, *, strict: bool = False, allow_incomplete: bool = False
+    references: Sequence[str],
+    folder: Path,
+    *,
+    strict: bool = False,
+    allow_incomplete: bool = False,
+    options: Options | None = None,
 ) -> list[Run]:
     """Runs of references, each a run (path, address, name) or a log file (path, address), which is imported into
     ``folder``.
 
     ``FILE#CONDITION`` picks one run of a file with several. Files that lack data sets take them from the others of
-    these references, by prompt id. Raises UsageError for a condition that is not there, or several without a choice.
+    these references, by prompt id. ``options``: what the user says about the files. Raises UsageError for a condition
+    that is not there, or several without a choice.
     """
     found: list[tuple[str, str, Imported, Collected] | Run] = []
     for given in references:
@@ -36,7 +42,7 @@ def open_references(
             found.append(Run.open(reference, allow_incomplete=allow_incomplete))
             continue
         try:
-            collected = collect([path], Options(), strict=strict)
+            collected = collect([path], options or Options(), strict=strict)
             found.append((given, reference, _pick(given, collected.runs, condition), collected))
         except DraftlabError as error:  # of a file that was fetched, the user knows the address
             told = str(error)

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from analysis.errors import DataError
 from analysis.runlog.counting import counting_of
+from analysis.runlog.load import load
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, partition
@@ -104,7 +105,11 @@ def against_baseline(baseline: Run, a: Run, b: Run, protocol: str = "generate") 
         seconds=", ".join(sorted({counting_of(run.manifest, protocol).time for run in (baseline, a, b)})),
         speedups=tuple(speedups),
         outputs=outputs,
-        cautions=tuple(c for side in "AB" for c in _cautions(side, outputs[side])),
+        cautions=(
+            *_drafts(baseline, protocol),
+            *(c for side in "AB" for c in _cautions(side, outputs[side])),
+            *((caution("one-session"),) if speedups else ()),
+        ),
     )
 
 
@@ -234,6 +239,16 @@ def _first_difference(a: np.ndarray | None, b: np.ndarray | None) -> int | None:
     length = min(len(a), len(b))
     differs = np.flatnonzero(np.asarray(a[:length]) != np.asarray(b[:length]))
     return int(differs[0]) if differs.size else length
+
+
+def _drafts(baseline: Run, protocol: str) -> list[Caution]:
+    """A warning about a baseline that drafts: its steps give more than a token each, and no plain decoding is timed."""
+    if baseline.has("timings") and pc.any(pc.equal(baseline.read("timings", ["mode"])["mode"], "plain")).as_py():
+        return []
+    rows = load(baseline, protocol).prompts
+    rows = rows[rows["problem"].isna()]
+    tau = float(rows["tokens"].sum()) / max(int(rows["steps"].sum()), 1)
+    return [caution("baseline-drafts", run=baseline.name, tau=tau)] if tau > 1 else []
 
 
 def _cautions(side: str, found: SameOutput | None) -> list[Caution]:

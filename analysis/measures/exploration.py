@@ -21,8 +21,9 @@ CONFIRMATORY, EXPLORATORY, UNRECORDED = "confirmatory", "exploratory", "not reco
 @dataclass(frozen=True)
 class Declaration:
     """What was asked: ``hypothesis`` in the user's words; the headline ``metric`` and whether the user named it;
-    ``margin`` of equivalence; ``picked``: the data sets asked for, None for all there are; ``roles``: paired prompts
-    by recorded role; ``overlap``: confirmatory prompts, and clusters of them, that were explored before."""
+    ``chosen_over``: protocols that both runs have too, where none was asked for; ``margin`` of equivalence;
+    ``picked``: the data sets asked for, None for all there are; ``roles``: paired prompts by recorded role;
+    ``overlap``: confirmatory prompts, and clusters of them, that were explored before."""
 
     hypothesis: str | None
     metric: Estimand
@@ -31,6 +32,7 @@ class Declaration:
     picked: tuple[str, ...] | None
     roles: Mapping[str, int]
     overlap: tuple[int, int]
+    chosen_over: tuple[str, ...] = ()
 
     @property
     def confirmatory(self) -> bool:
@@ -52,6 +54,7 @@ def declare(
     metric_declared: bool,
     margin: float | None,
     picked: Sequence[str] | None,
+    chosen_over: Sequence[str] = (),
 ) -> Declaration:
     """The declaration for these pairs. ``runs``: those whose exploratory evaluations count as earlier looks."""
     roles = pairs.frame["study_role"].fillna(UNRECORDED).value_counts().sort_index()
@@ -63,6 +66,7 @@ def declare(
         picked=tuple(sorted(picked)) if picked else None,
         roles={str(role): int(count) for role, count in roles.items()},
         overlap=_overlap(pairs.frame, runs),
+        chosen_over=tuple(chosen_over),
     )
 
 

@@ -167,6 +167,15 @@ def _settings_row(key: str, label: str, a: Mapping[str, Any] | None, b: Mapping[
     return FairnessRow(key, label, left, right, "differs")
 
 
+def _words(value: Any) -> str:
+    """A setting as words: no reader should have to know Python."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"({_words(item)})" if isinstance(item, Mapping) else _words(item) for item in value) or "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "none" if value is None else str(value)
+
+
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], under: str = "") -> list[tuple[str, str, str]]:
     """Leaves that differ: (dotted name, value in a, value in b); a dash for a field that only one has."""
     found = []
@@ -180,5 +189,5 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any], under: str = "") ->
 
 
 def _brief(value: Any) -> str:
-    text = one_line(value)
+    text = one_line(_words(value))
     return text if len(text) <= 60 else text[:59] + "…"

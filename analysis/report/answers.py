@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from analysis import wording
+from analysis.comparison.facts import ArmSummary
 from analysis.comparison.pairwise import Comparison
 from analysis.measures.controls import Control
 from analysis.measures.exploration import roles_in_words
@@ -28,6 +30,14 @@ def headline(c: Comparison) -> str:
 
 #: Cautions that can turn the conclusion, so that they stand beside it.
 _FIRST = ("simpson", "simpson-balanced", "verdict-by-mix", "missing-differs", "claims-disagree", "not-lossless")
+
+
+def chosen(c: Comparison) -> str:
+    """Which protocol this is about, where the runs have another and nobody said which."""
+    others = c.declaration.chosen_over
+    if not others:
+        return ""
+    return f"Protocol {c.protocol}, chosen over {' and '.join(others)} (--protocol {others[0]} compares that)."
 
 
 def first_cautions(c: Comparison) -> list[str]:
@@ -202,8 +212,9 @@ def _what_next(c: Comparison) -> str:
         told += filter(None, [_could_have_found(e)])
     if e.verdict is Verdict.INCONCLUSIVE:
         told.append(
-            "How many fresh prompts one test of a difference worth having takes: python -m analysis.power A B --effect "
-            "X, with an X that is not the difference seen here."
+            f"How many fresh prompts one test takes, for a difference of {_worth(c)} {c.estimand.unit} (put in the one "
+            f"worth having, not the one seen here): python -m analysis.power {_quoted(c.a)} {_quoted(c.b)} "
+            f"--protocol {c.protocol} --metric {c.estimand.key} --effect {_worth(c)}"
         )
     if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and c.declaration.margin is None:
         told.append("To conclude that there is none, state a margin beforehand (--margin).")
@@ -211,6 +222,16 @@ def _what_next(c: Comparison) -> str:
     if not c.declaration.confirmatory:
         told.append("Prompts set aside beforehand as confirmatory would rule out a lucky look.")
     return " ".join(told)
+
+
+def _worth(c: Comparison) -> str:
+    """A difference to plan for: the margin, else half of what could have been found here."""
+    found = c.declaration.margin or (c.overall.mde / 2 if c.overall.mde else 0.1)
+    return f"{max(found, 0.01):.2g}"
+
+
+def _quoted(arm: ArmSummary) -> str:
+    return shlex.quote(arm.reference)
 
 
 def _could_have_found(e: Estimate) -> str:

@@ -8,7 +8,7 @@ from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
-from analysis.report.answers import answers, first_cautions, headline
+from analysis.report.answers import answers, chosen, first_cautions, headline
 from analysis.report.markdown import escape, fill
 from analysis.report.plots.style import Plot
 from analysis.report.sections import baseline as baseline_sections
@@ -38,6 +38,7 @@ def report(
         question=question,
         headline=headline(c),
         first_cautions=first_cautions(c),
+        chosen=chosen(c),
         answers=answers(c),
         plots={plot.name: plot for plot in plots},
     )

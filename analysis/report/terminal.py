@@ -9,8 +9,12 @@ from rich.table import Table
 
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
-from analysis.report.answers import answers, first_cautions, headline
+from analysis.report.answers import answers, chosen, first_cautions, headline
 from analysis.report.sections.overview import cautions
+from analysis.wording import cut_apart
+
+#: Longer names of rows are cut, to different letters where they differ.
+_LONGEST_NAME = 32
 
 
 def terminal() -> Console:
@@ -23,17 +27,20 @@ def terminal() -> Console:
 def summarise(comparison: Comparison, console: Console) -> None:
     """The conclusion, a table of estimates, what would change it, and the cautions."""
     c = comparison
+    if told := chosen(c):
+        console.print(told, soft_wrap=True)
     console.print(headline(c), style="bold", soft_wrap=True)
     for text in first_cautions(c):
         console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("")
-    for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
     rows = [(e.estimand.name, e, e.p) for e in (c.overall, *c.others)]
     rows += [(f"  {wording.one_line(name)}", e, e.p_adjusted) for name, e in c.by_dataset.items()]
-    for name, e, p in rows:
+    # on a narrow terminal numbers wrap, names do not: a row without its name says nothing
+    table.add_column("", no_wrap=True, min_width=min(max(len(name) for name, *_ in rows), _LONGEST_NAME))
+    for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"):
+        table.add_column(header, justify="left" if header == "verdict" else "right", overflow="fold")
+    names = cut_apart([name for name, *_ in rows], _LONGEST_NAME)
+    for name, (_, e, p) in zip(names, rows, strict=True):
         cells = [wording.number(e.mean_a, 2), wording.number(e.mean_b, 2), wording.signed(e.estimate)]
         cells += [wording.interval(e.lo, e.hi), wording.p_value(p), f"{e.n_pairs:,}", f"{e.n_clusters:,}"]
         table.add_row(name, *cells, e.verdict)

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.values import ValueComparison
-from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, cut, name_arms
+from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, name_arms
 from analysis.stats.estimate import Estimate
-from analysis.wording import one_line, signed
+from analysis.wording import cut_apart, one_line, signed
 
 #: Of more pairs than this the figure counts, in place of a dot each: no eye tells so many apart.
 MOST_DOTS = 10_000
@@ -116,7 +116,7 @@ def forest(comparison: Comparison | ValueComparison) -> Plot:
         text = f"{signed(estimate.estimate, 2)}  ({bounds})  n = {estimate.n_pairs:,}"
         axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
     axes.axhline(0.5, color=MUTED, linewidth=0.6)
-    axes.set_yticks(range(len(estimates)), [cut(label, 32) for label in labels])
+    axes.set_yticks(range(len(estimates)), cut_apart(labels, 32))
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"difference in {comparison.estimand.name}, B - A{_unit(comparison)}")

@@ -167,12 +167,14 @@ def interaction_table(c: Comparison) -> str | None:
     return table(headers, rows, numeric=6)
 
 
-def facts_table(c: Comparison) -> str:
-    """What each data set is."""
+def facts_table(c: Comparison) -> str | None:
+    """What each data set is; None where nothing of it was logged."""
+    found = [(d.seen, d.role, d.coverage_a, d.coverage_b, d.degenerate_a, d.degenerate_b) for d in c.datasets]
+    if all(fact is None for facts in found for fact in facts):
+        return None
     headers = ["data set", "prompts", "role", "vocabulary coverage, A", "B", "degenerate outputs, A", "B"]
     cells = [
-        (d.name, d.seen, d.role, *map(percent, (d.coverage_a, d.coverage_b, d.degenerate_a, d.degenerate_b)))
-        for d in c.datasets
+        (d.name, seen, role, *map(percent, shares)) for d, (seen, role, *shares) in zip(c.datasets, found, strict=True)
     ]
     return table(headers, cells, numeric=4)
 
@@ -266,9 +268,16 @@ def differences_table(c: Comparison) -> str:
     return table(["setting or count", "A", "B"], [(d.what, d.a, d.b) for d in c.differences])
 
 
-def fairness_table(c: Comparison) -> str:
-    """What should be equal in both arms."""
-    return table(["condition", "A", "B", "equal"], [(r.label, r.a, r.b, r.status) for r in c.fairness])
+def fairness_table(c: Comparison) -> str | None:
+    """What should be equal in both arms, as far as a run records it."""
+    rows = [(r.label, r.a, r.b, r.status) for r in c.fairness if r.a is not None or r.b is not None]
+    return table(["condition", "A", "B", "equal"], rows) if rows else None
+
+
+def not_recorded(c: Comparison) -> str | None:
+    """What should be equal and neither run records."""
+    names = [r.label for r in c.fairness if r.a is None and r.b is None]
+    return f"Not recorded in either run: {', '.join(names)}." if names else None
 
 
 def lost_table(c: Comparison) -> str | None:

@@ -1,0 +1,28 @@
+"""Where a report goes: not over one that the plan made, which is made to be shipped."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from analysis.commands.report import default_plan, planned_folders, read_plan
+from analysis.errors import UsageError
+from analysis.report.writing import REPORT
+from analysis.runlog.addresses import default_reports
+
+_BESIDE = "-unplanned"
+
+
+def folder_of(args: argparse.Namespace, name: str) -> Path:
+    """The folder of the report called ``name``: as asked for, else under ``reports/``, beside that of the plan where
+    the plan has made one of this name. Raises UsageError for a folder of the plan without ``--force``."""
+    folder = args.out or default_reports() / name
+    plan = default_plan()
+    if args.force or not plan.exists() or not (folder / REPORT).exists():
+        return Path(folder)
+    planned = {(plan.parent / one).resolve() for one in planned_folders(read_plan(plan))}
+    if folder.resolve() not in planned:
+        return Path(folder)
+    if args.out:
+        raise UsageError(f"{folder} holds a report of {plan}; choose another --out, or replace it with --force")
+    return folder.with_name(folder.name + _BESIDE)
