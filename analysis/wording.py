@@ -71,8 +71,9 @@ SPEEDUP_MEAN = Estimand(
 THROUGHPUT = Estimand(
     "throughput", "throughput ratio", "output tokens per second of a serving trial, B over A within a block", "times"
 )
-#: What may be the headline, per protocol; the first is the default.
-HEADLINES = {"generate": (TAU_POOLED, TAU_MEAN), "prefix": (ACCEPTED_LENGTH,)}
+#: What may be the headline, per protocol; the first is the default. Whole answers come before first blocks.
+HEADLINES = {"replay": (TAU_POOLED, TAU_MEAN), "generate": (TAU_POOLED, TAU_MEAN), "prefix": (ACCEPTED_LENGTH,)}
+METRICS = tuple(dict.fromkeys(estimand.key for estimands in HEADLINES.values() for estimand in estimands))
 
 
 #: How the key of an estimand ends if data sets weigh the same in it.

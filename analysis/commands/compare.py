@@ -92,8 +92,8 @@ def _parser() -> Parser:
     parser.add_argument("--map", action="append", default=[], metavar="FIELD=COLUMN", help="columns of a plain table")
     for side in "ab":
         parser.add_argument(f"--label-{side}", metavar="TEXT", help=f"how the report calls arm {side.upper()}")
-    parser.add_argument("--protocol", choices=["generate", "prefix"], help="default: the first that both runs have")
-    parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es], help="headline")
+    parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that both runs have")
+    parser.add_argument("--metric", choices=wording.METRICS, help="headline")
     parser.add_argument("--margin", type=finite, metavar="TOKENS", help="a difference within it counts as none")
     parser.add_argument("--hypothesis", metavar="TEXT", help="what was expected, for the record")
     parser.add_argument("--dataset", action="append", metavar="NAME", help="only this data set; may be given again")

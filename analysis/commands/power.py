@@ -125,5 +125,5 @@ def _parser() -> Parser:
     parser.add_argument("--cost-prompt", type=finite, metavar="Y", help="of one prompt in one run, in the same unit")
     parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure there")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that all runs have")
-    parser.add_argument("--metric", choices=[e.key for es in wording.HEADLINES.values() for e in es])
+    parser.add_argument("--metric", choices=wording.METRICS)
     return parser

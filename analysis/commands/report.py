@@ -38,7 +38,7 @@ class PlanEntry(BaseModel):
     a: str | list[str]
     b: str | list[str]
     controls: list[str] = []
-    protocol: Literal["generate", "prefix"] | None = None
+    protocol: Literal["replay", "generate", "prefix"] | None = None
     metric: str | None = None
     margin: float | None = None
     hypothesis: str | None = None

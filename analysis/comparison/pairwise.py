@@ -134,9 +134,9 @@ def compare_runs(
     """Compare two runs: is B better than A, by how much, on which data sets.
 
     A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
-    ``generate`` (``tau_pooled``, its default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by default that of
-    the first protocol that both runs, and the controls, have. ``margin``: a difference within it counts as none (in
-    the metric's unit).
+    ``replay`` or ``generate`` (``tau_pooled``, the default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by
+    default that of the first protocol, in this order, that both runs, and the controls, have. ``margin``: a difference
+    within it counts as none (in the metric's unit).
     ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
     (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of
     the three may be one alone.
@@ -169,7 +169,7 @@ def compare_runs(
     by_dataset = dict(zip(names, adjusted, strict=True))
     balanced = balanced_mean(pairs.frame, estimand, margin)
     further = [of_pairs(pairs.frame, other, margin=margin) for other in HEADLINES[protocol] if other != estimand]
-    joined = of_questions(pairs.frame, margin) if protocol == "generate" else None
+    joined = of_questions(pairs.frame, margin) if protocol != "prefix" else None
     in_all = len({name for evaluated in everything for name in evaluated.prompts["dataset"].unique()})
     declaration = declare(
         pairs,
@@ -189,13 +189,15 @@ def compare_runs(
     histories = load_history(a), load_history(b)
     again_a, again_b = ([open_run(run, allow_incomplete) for run in listed(s)] for s in (sessions_a, sessions_b))
     plain = open_run(baseline, allow_incomplete) if baseline is not None else None
-    other, not_shown = _other_protocol(a, b, protocol, datasets)
+    other, not_shown = _other_protocols(a, b, protocol, datasets)
     gates_a, gates_b, unusable = _gates(first, second, strict)
     gain = gain_by_spread(pairs, gates_a, gates_b)
-    if other and protocol == "generate" and not (gates_a or gates_b or unusable):  # our decoding logs none
-        gates_a, gates_b, unusable = _gates(*other[:2], strict)
-    # a first block has no speed and no tau of its own; answers have, whatever protocol the headline is of
-    answers = other if other and protocol == "prefix" else (first, second, pairs)
+    for more_a, more_b, _ in other.values():
+        if not (gates_a or gates_b or unusable):  # decoding logs none
+            gates_a, gates_b, unusable = _gates(more_a, more_b, strict)
+    # speed is of decoding, tau of whole answers, whatever protocol the headline is of
+    by_protocol = {protocol: (first, second, pairs), **other}
+    answers = next(by_protocol[name] for name in ("generate", "replay", "prefix") if name in by_protocol)
     text = outputs(*answers)
     against = against_baseline(plain, a, b, answers[0].protocol) if plain is not None else None
     return Comparison(
@@ -204,7 +206,7 @@ def compare_runs(
         protocol=protocol,
         declaration=declaration,
         overall=overall,
-        others=(*further, *(e for e in (joined, balanced) if e), *_headline(other, declaration)),
+        others=(*further, *(e for e in (joined, balanced) if e), *_headlines(other, declaration)),
         by_dataset=by_dataset,
         by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),
@@ -244,30 +246,39 @@ def compare_runs(
     )
 
 
-def _other_protocol(
+_Paired = tuple[Evaluated, Evaluated, Pairs]
+
+
+def _other_protocols(
     a: Run, b: Run, protocol: str, datasets: Sequence[str] | None
-) -> tuple[tuple[Evaluated, Evaluated, Pairs] | None, tuple[Caution, ...]]:
-    """Both arms under the other protocol and its own pairs, where both runs have it; or why it is not shown."""
+) -> tuple[Mapping[str, _Paired], tuple[Caution, ...]]:
+    """Both arms and their own pairs under each other protocol that both runs have; and why one is not shown."""
+    found: dict[str, _Paired] = {}
+    not_shown = []
     for other in HEADLINES:
         if other != protocol and other in protocols(a) & protocols(b):
             try:
                 first, second = (pick(load_sound(run, other), datasets) for run in (a, b))
-                return (first, second, pair(first, second, min_coverage=0)), ()
+                found[other] = first, second, pair(first, second, min_coverage=0)
             except DataError as error:
-                return None, (caution("other-protocol", protocol=other, reason=error),)
-    return None, ()
+                not_shown.append(caution("other-protocol", protocol=other, reason=error))
+    return found, tuple(not_shown)
 
 
-def _headline(other: tuple[Evaluated, Evaluated, Pairs] | None, declared: Declaration) -> tuple[Estimate, ...]:
-    """The other protocol's headline over its own pairs. The margin is in the unit of another metric, and no part of
-    it."""
-    if other is None:
-        return ()
-    found = of_pairs(other[2].frame, HEADLINES[other[0].protocol][0])
-    if declared.margin is None:
-        return (found,)
-    told = caution("no-margin", declared=declared.metric.name, metric=found.estimand.name)
-    return (replace(found, cautions=(*found.cautions, told)),)
+def _headlines(others: Mapping[str, _Paired], declared: Declaration) -> tuple[Estimate, ...]:
+    """The other protocols' headlines over their own pairs, one of each metric that is not the headline's own. The
+    margin, in the unit of another metric, does not apply to them."""
+    found: dict[str, Estimate] = {}
+    of_protocol = next(protocol for protocol, metrics in HEADLINES.items() if declared.metric in metrics)
+    for protocol, (_, _, pairs) in others.items():
+        metric = HEADLINES[protocol][0]
+        if metric.key in found or metric in HEADLINES[of_protocol]:
+            continue
+        found[metric.key] = of_pairs(pairs.frame, metric)
+        if declared.margin is not None:
+            told = caution("no-margin", declared=declared.metric.name, metric=metric.name)
+            found[metric.key] = replace(found[metric.key], cautions=(*found[metric.key].cautions, told))
+    return tuple(found.values())
 
 
 def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:

@@ -13,7 +13,7 @@ from analysis.errors import DataError, UsageError
 from analysis.runlog.load import Evaluated, protocols
 from analysis.runlog.reading import Run
 from analysis.stats.inference import FINEST
-from analysis.wording import HEADLINES, Estimand
+from analysis.wording import HEADLINES, METRICS, Estimand
 
 
 def listed(items: Any) -> list[Any]:
@@ -44,31 +44,31 @@ def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
 def headline_of(
     a: Run, b: Run, protocol: str | None, metric: str | None, controls: Sequence[Run] = ()
 ) -> tuple[str, Estimand]:
-    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have, and if there
-    is one the controls too.
+    """The protocol and the headline's metric: as asked for, else the first protocol that both runs have (with that
+    metric, if one is given), and if there is one the controls too.
 
     Raises UsageError for a protocol or a metric that is none, and for a metric that is not the protocol's, DataError
     for no common protocol.
     """
     if protocol not in (None, *HEADLINES):
         raise UsageError(f"no protocol '{protocol}'; there are {', '.join(HEADLINES)}")
+    of_protocol = {p: estimands[0] for p, estimands in HEADLINES.items()}
     if metric is not None:
-        of_metric = {e.key: (p, e) for p, estimands in HEADLINES.items() for e in estimands}
-        if metric not in of_metric:
-            raise UsageError(f"no metric '{metric}'; there are {', '.join(of_metric)}")
-        if protocol not in (None, of_metric[metric][0]):
-            raise UsageError(f"metric {metric} belongs to protocol {of_metric[metric][0]}, not {protocol}")
-        return of_metric[metric]
+        if metric not in METRICS:
+            raise UsageError(f"no metric '{metric}'; there are {', '.join(METRICS)}")
+        of_protocol = {p: e for p, estimands in HEADLINES.items() for e in estimands if e.key == metric}
+        if protocol not in (None, *of_protocol):
+            raise UsageError(f"metric {metric} belongs to protocol {' or '.join(of_protocol)}, not {protocol}")
     if protocol is None:
         in_a, in_b = protocols(a), protocols(b)
         in_all = (in_a & in_b).intersection(*map(protocols, controls))
-        protocol = next((p for p in HEADLINES if p in (in_all or in_a & in_b)), None)
+        protocol = next((p for p in of_protocol if p in (in_all or in_a & in_b)), None)
         if protocol is None:
             raise DataError(
                 f"{a.address} and {b.address} were evaluated under no common protocol "
                 f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
             )
-    return protocol, HEADLINES[protocol][0]
+    return protocol, of_protocol[protocol]
 
 
 def pick(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:

@@ -108,11 +108,11 @@ class BenchmarkTable:
 def benchmark_table(
     a: Evaluated, b: Evaluated, pairs: Pairs, temperature: float, baseline: Run | None = None
 ) -> BenchmarkTable | None:
-    """The table over paired responses of the protocol ``generate``; None for another one, whose accepted length is not
-    a tau, and where no data set is one of the six. ``baseline``: a run of plain decoding, for arms that timed none.
+    """The table over paired responses; None for the protocol ``prefix``, whose accepted length is not a tau, and where
+    no data set is one of the six. ``baseline``: a run of plain decoding, for arms that timed none.
     Published rows are greedy ones for a ``temperature`` of 0, else those of temperature 1."""
     known = pairs.frame["dataset"].map({name: benchmark_of(name) for name in pairs.frame["dataset"].unique()})
-    if a.protocol != "generate" or not known.notna().any():
+    if a.protocol == "prefix" or not known.notna().any():
         return None
     times = [_seconds_per_token(arm.run, arm.protocol, pairs) for arm in (a, b)]
     lacking = [of_arm for of_arm in times if of_arm["plain"].empty and not of_arm["draft"].empty]

@@ -75,7 +75,7 @@ def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
     if counting_of(a.run.manifest, a.protocol).ids != counting_of(b.run.manifest, b.protocol).ids:
         equal = pa.chunked_array([pa.nulls(len(equal), pa.bool_())])  # of tokens and of texts: not comparable
     same = pc.sum(equal).as_py() or 0
-    answers = pairs.frame["dataset"].value_counts(sort=False).sort_index() if a.protocol == "generate" else {}
+    answers = pairs.frame["dataset"].value_counts(sort=False).sort_index() if a.protocol != "prefix" else {}
     return Outputs(
         _lossless(first, pairs, a),
         _lossless(second, pairs, b),
@@ -107,6 +107,8 @@ def _prompts(evaluated: Evaluated, pairs: Pairs, side: str) -> pa.Table:
 
 def _lossless(rows: pa.Table, pairs: Pairs, arm: Evaluated) -> Lossless:
     matches = rows["matches_baseline"]
+    if arm.protocol == "replay":  # the output is the target's own; the column says how near to ties it is
+        matches = pa.chunked_array([pa.nulls(len(rows), pa.bool_())])
     differing = np.flatnonzero(pc.equal(matches, False).fill_null(False).to_numpy())
     columns = ["prompt_id", "turn", "sample", "dataset"]
     logged = rows.select(["first_mismatch", "mismatch_margin"]).to_pandas().iloc[differing]
@@ -124,7 +126,7 @@ def _lossless(rows: pa.Table, pairs: Pairs, arm: Evaluated) -> Lossless:
 
 def _length_limit(rows: pa.Table, arm: Evaluated) -> Mapping[str, int | None]:
     """The limit of the evaluations that the answers are of, and how many ended there."""
-    if arm.protocol != "generate":
+    if arm.protocol == "prefix":
         return {"limit": None, "cut": None}
     evaluations = map(arm.run.manifest.evaluations.get, pc.unique(rows["eval_id"]).to_pylist())
     limits = [e.settings.get("max_new_tokens") if e else None for e in evaluations]

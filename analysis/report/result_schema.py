@@ -44,7 +44,7 @@ _ARM = {"name": str, "label": str}
 
 #: What the members of each kind of result are.
 _COMPARISON: dict[str, Any] = {
-    "protocol": Literal["generate", "prefix"],
+    "protocol": Literal["replay", "generate", "prefix"],
     "declaration": Declaration,
     "overall": Estimate,
     "others": tuple[Estimate, ...],

@@ -44,7 +44,7 @@ def _disagreements(evaluated: Evaluated) -> Iterator[str]:
     if len(wrong):
         ids = listing(wrong["prompt_id"])
         yield f"{protocol}: {counted(len(wrong), 'prompt')} whose steps are not those logged ({ids})"
-    if protocol == "generate":
+    if protocol != "prefix":
         counting = counting_of(run.manifest, protocol)
         outside = counting.outside
         beyond = rows["tokens"] - (rows["output_tokens"] - outside)  # none, but of a last step that is whole

@@ -36,7 +36,7 @@ class Evaluated:
     study_role, seen, repetition, ``row``, and
 
     * ``steps`` int64: its verification steps, 1 under ``prefix``;
-    * ``tokens`` Int64: under ``prefix`` the accepted length, 1 + accepted; under ``generate`` the tokens emitted
+    * ``tokens`` Int64: under ``prefix`` the accepted length, 1 + accepted; on whole answers the tokens emitted
       over all steps; NA where there is none, and then
     * ``problem``: why (NO_VALUE, NO_STEP), else None.
 
@@ -55,7 +55,7 @@ def protocols(run: Run) -> set[str]:
 
 
 def load(run: Run, protocol: str) -> Evaluated:
-    """Rows of ``run`` under ``protocol``, ``prefix`` or ``generate``.
+    """Rows of ``run`` under ``protocol``: ``prefix``, ``replay`` or ``generate``.
 
     Raises DataError if there are none, if a prompt occurs twice, if an acceptance row has no prompt, or if a prompt
     has two steps under ``prefix``, which has one by definition.

@@ -190,7 +190,7 @@ STUDY = {"gsm_symbolic": (120, 40), "gsm_symbolic (unseen)": (90, 15), "humaneva
 
 def study(root: Path, *, protocol: str = "prefix", **more: Any) -> tuple[Path, Path]:
     """A study as users have it: two arms, three data sets, clusters, gates and history."""
-    a, b = simulated(STUDY, steps=6 if protocol == "generate" else None, **more)
+    a, b = simulated(STUDY, steps=None if protocol == "prefix" else 6, **more)
     return (
         write_run(root / "study-dflash", a, protocol=protocol, fusion="concat", seed=1),
         write_run(root / "study-dynadflash", b, protocol=protocol, fusion="gated", seed=2),
@@ -226,7 +226,7 @@ def _row(key: Mapping[str, Any], p: Mapping[str, Any]) -> dict[str, Any]:
         "study_role": p.get("study_role"),
         "seen": p.get("seen"),
         "prompt_tokens": 20,
-        "output_tokens": sum(values) + len(values) + (key["protocol"] == "generate"),
+        "output_tokens": sum(values) + len(values) + (key["protocol"] != "prefix"),
         "steps": len(p["accepted"]),
         "finish_reason": p.get("finish_reason", "length"),
         "output_hash": p.get("output_hash"),

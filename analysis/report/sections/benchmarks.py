@@ -46,7 +46,8 @@ def _pair(tau: float | None, speedup: float | None) -> str | None:
 def here(c: Comparison) -> str:
     """What was measured here: target, decoding and device of both arms, once if they are alike; the data sets."""
     assert c.benchmarks is not None
-    a, b = (_settings(arm, "generate") for arm in (c.a, c.b))
+    known = {e.protocol for e in c.a.manifest.evaluations.values()}
+    a, b = (_settings(arm, "generate" if "generate" in known else "replay") for arm in (c.a, c.b))
     told = a if a == b else f"A: {a}; B: {b}"
     names = [name for row in c.benchmarks.rows for name in row.datasets]
     return f"Measured here: {told}. Data sets of the runs: {', '.join(names)}."
