@@ -450,7 +450,6 @@ def test_html_is_one_file_beside_the_report(compare, tmp_path):
     ("protocol", "row"),
     [
         ("generate", {"accepted": [1000]}),  # of 7 drafted
-        ("generate", {"accepted": [3, 2], "steps": 3}),  # the log has two
         ("prefix", {"accepted": [9]}),
     ],
 )

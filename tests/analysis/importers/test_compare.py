@@ -66,7 +66,7 @@ def test_outputs_that_differ_from_the_baseline(tmp_path: Path) -> None:
     found = against_baseline(plain, a, b)
     assert (found.outputs["A"].same, found.outputs["B"].same) == (3, 1)  # type: ignore[union-attr]
     assert found.outputs["B"].turns["position"].tolist() == [3, 3]  # type: ignore[union-attr]
-    assert [c.code for c in found.cautions] == ["baseline-differs"]
+    assert [c.code for c in found.cautions] == ["baseline-differs", "one-session"]
     assert "differs from the baseline's on 2 of 3 prompts; they part at word 3" in found.cautions[0].text
 
 

@@ -226,8 +226,10 @@ def test_outputs_against_plain_decoding(tmp_path):
     assert (found.a.checked, found.a.matches, found.b.matches) == (3, 3, 1)
     assert found.b.mismatches["explained"].tolist() == [True, False]
     assert (found.same, found.compared) == (2, 3)
-    (warning,) = cautions_of(found, ("one", "two"))
+    # z and w are of one prompt, and both arms say that theirs is the baseline's
+    warning, disagreement = cautions_of(found, ("one", "two"))
     assert (warning.code, "two: 1 of 3 outputs" in warning.text) == ("not-lossless", True)
+    assert (disagreement.code, found.claimed) == ("claims-disagree", 1)
 
 
 def test_a_baseline_that_differs_from_itself_is_told(tmp_path):
