@@ -115,15 +115,17 @@ _CAUTIONS = {
     "no-pairs": "No pair is left here, so nothing is estimated.",
     "single-pair": "One pair only: there is no interval, and no test can reject.",
     "few-pairs": "{n} pairs only: no exact two-sided p can be below {least}, so nothing can be concluded at 5%.",
-    "few-pairs-bootstrap": "{n} pairs, {differ} of which differ: with so few the interval is too narrow, and a verdict "
-    "too easy, where differences are skewed or rare. In simulated studies of skewed differences 12 pairs had a false "
-    "verdict in 21%, 30 pairs in 10%, and intervals meant to hold the truth in 95% did in 78% and 88%; where 1 pair in "
-    "60 differs, in 63% (reports/validation.md).",
+    "few-units": "{differ} of {units} differ: with fewer than 30 that do, by their effective number, or fewer than 100 "
+    "that differ in one direction alone, intervals are too narrow and verdicts too frequent where differences are "
+    "skewed or rare, whatever the method (reports/validation.md).",
+    "skewed": "The differences are skewed (skewness of the mean {skewness:.2f}, above {most:g}): intervals are too "
+    "narrow on one side and verdicts too frequent (reports/validation.md).",
+    "dominated": "{n} clusters, but only about {effective:.1f} effective: a few clusters, or a few long answers, carry "
+    "most of the mean.",
     "few-differ": "{n} of {units} differ, and a test wants {least} that do: what difference could have been found "
     "(MDE), or how many prompts one wants, cannot be told from so few.",
     "one-cluster": "All prompts belong to one cluster: there is no interval, and no test can reject.",
     "few-clusters": "{n} clusters only: no exact two-sided p can be below {least}, so no interval at 95% has ends.",
-    "few-clusters-t": "{n} clusters only: a cluster-robust t is approximate with fewer than 30.",
     "zero-variance": "All {n} pairs differ by the same amount: the interval is a point for want of spread, not by "
     "certainty.",
     "zero-cluster-error": "Prompts differ but all {n} clusters have the same mean difference: the cluster standard "
@@ -145,7 +147,6 @@ _CAUTIONS = {
     "no-margin": "The margin is one of {declared}; {metric} has none of its own, so that its verdict cannot be "
     "'equivalent'.",
     "small-datasets": "No interval with data sets weighing the same: under {least} clusters in {names}.",
-    "lone-clusters": "No interval with data sets weighing the same: of {names} there is one cluster only.",
     "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
     "differ in how their steps spread over the data sets.",
     "simpson-balanced": "Simpson: the pooled difference is {pooled:+.3f}, with data sets weighing the same it is "

@@ -27,7 +27,7 @@ from analysis.runlog.writing import write_atomic
 from analysis.stats.cluster import Partition
 from analysis.stats.estimate import Estimate, of_values
 from analysis.stats.families import adjust
-from analysis.stats.inference import FEW_PAIRS, FEW_THAT_DIFFER
+from analysis.stats.method import ENOUGH
 from analysis.stats.ratio import linearise
 from analysis.stats.seeds import crossed
 from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED, Verdict
@@ -223,7 +223,7 @@ def family(datasets: int, n: int) -> Study:
 
 
 UNEQUAL = np.array([1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 25, 30, 40])
-_FEW = ("few-pairs-bootstrap", "zero-variance")
+_FEW = ("few-units", "skewed", "zero-variance")
 SCENARIOS = (
     Scenario("independent prompts", "n = 100, equal arms", iid(100, 0.6, 0.6), DIFFERENT),
     Scenario(
@@ -300,8 +300,8 @@ def report(outcomes: Sequence[Outcome]) -> str:
         f"false verdicts are promised and {MOST_VERDICTS:.1%} are allowed here: an approximation (a t over five seeds, "
         "a percentile interval) may cost half a point.\n\n"
         "The last rows are of data for which exact methods promise too much. No share is allowed for there: what has "
-        f"to hold is that every study that goes wrong carries a caution, few-pairs-bootstrap (at most {FEW_PAIRS} "
-        f"pairs, or fewer than {FEW_THAT_DIFFER} that differ) or, where no pair differs, zero-variance.\n\n"
+        f"to hold is that every study that goes wrong carries a caution: few-units (fewer than {ENOUGH} that differ), "
+        "skewed or, where no pair differs, zero-variance.\n\n"
         "Written by `python benchmarks/calibration.py`.\n\n" + table(HEADERS, rows_of(outcomes), numeric=4) + "\n"
     )
 

@@ -28,7 +28,8 @@ from rich.table import Table
 from scipy import stats
 
 from analysis.errors import Parser, run_command
-from analysis.stats.exact import bootstrap_mean, sign_flip_p
+from analysis.stats.exact import bootstrap_mean
+from analysis.stats.flips import sign_flip_p
 
 ROOT = Path(__file__).parents[1]
 ROUNDS, RESAMPLES, SIZES = 5, 10_000, (100, 700, 3000, 10_000, 20_000)

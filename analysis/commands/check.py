@@ -25,8 +25,7 @@ from analysis.runlog.load import Evaluated, load, protocols
 from analysis.runlog.reading import Run
 from analysis.runlog.steps import require_conforming
 from analysis.stats.cluster import partition
-from analysis.stats.exact import MAX_FLIP_CLUSTERS
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import ENOUGH, FEWEST
 from analysis.wording import counted, one_line
 
 _SHOWN = 5
@@ -109,10 +108,8 @@ def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str])
         cannot.append(f"{protocol}: use {counted(lost, 'prompt')} ({', '.join(sorted(set(rows['problem'].dropna())))})")
     if clusters < FEWEST:
         cannot.append(f"{protocol}: find any difference significant; that takes {FEWEST} clusters at least")
-    elif clusters <= MAX_FLIP_CLUSTERS:
-        cannot.append(
-            f"{protocol}: rest on many clusters; under {MAX_FLIP_CLUSTERS + 1} intervals are wide or approximate"
-        )
+    elif clusters < ENOUGH:
+        cannot.append(f"{protocol}: rest on many clusters; under {ENOUGH} intervals are wide or approximate")
     if evaluated.counts.at_risk.any():
         can.append(f"{protocol}: tell acceptance by draft position")
     else:

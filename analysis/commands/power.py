@@ -27,13 +27,13 @@ from analysis.errors import Parser, UsageError, finite, out_folder
 from analysis.importers.direct import open_references
 from analysis.report.terminal import terminal
 from analysis.stats.estimate import Estimate
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST
 from analysis.stats.sensitivity import POWER, clusters_needed, detectable
 from analysis.wording import number
 
 #: Cautions about what the spread is taken from; others are about the verdict.
-_OF_THE_SPREAD = {"single-pair", "few-pairs", "one-cluster", "few-clusters", "few-clusters-t", "few-differ",
-                  "zero-variance", "zero-cluster-error"}  # fmt: skip
+_OF_THE_SPREAD = {"single-pair", "few-pairs", "one-cluster", "few-clusters", "few-units", "dominated",
+                  "few-differ", "zero-variance", "zero-cluster-error"}  # fmt: skip
 
 
 def needed(estimate: Estimate, effect: float, power: float = POWER) -> tuple[int, int] | None:

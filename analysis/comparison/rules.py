@@ -18,6 +18,7 @@ from analysis.comparison.values import ValueComparison
 from analysis.errors import Exit, UsageError
 from analysis.measures.missing import with_missing
 from analysis.measures.sessions import Design
+from analysis.stats.estimate import Estimate
 from analysis.wording import number, one_line
 
 _RULE = re.compile(
@@ -114,14 +115,15 @@ def _interval(
 _Known = list[tuple[str, str | None, float | None, float | None]]
 
 
+def _bounds(e: Estimate) -> tuple[float | None, float | None]:
+    """The interval; none where there are too few units for a verdict."""
+    return (None, None) if e.withheld else (e.lo, e.hi)
+
+
 def _of_seeds(study: SeedComparison) -> _Known:
-    """Intervals over seeds and prompts; none where seeds are too few for a verdict."""
-    found = [
-        (e, None, None) if any(c.code == "few-seeds" for c in e.cautions) else (e, e.lo, e.hi) for e in study.estimates
-    ]
-    known: _Known = [(e.estimand.key, e.subset, lo, hi) for e, lo, hi in found]
     headline = study.overall.estimate.estimand
-    return known + [("delta", e.subset, lo, hi) for e, lo, hi in found if e.estimand == headline]
+    known: _Known = [(e.estimand.key, e.subset, *_bounds(e)) for e in study.estimates]
+    return known + [("delta", e.subset, *_bounds(e)) for e in study.estimates if e.estimand == headline]
 
 
 def _of_values(c: ValueComparison) -> _Known:
@@ -129,12 +131,16 @@ def _of_values(c: ValueComparison) -> _Known:
     return [("delta", e.subset, *with_missing(c.pairs, e, most, least)) for e in (c.overall, *c.by_dataset.values())]
 
 
+def _with_missing(c: Comparison, e: Estimate, most: float) -> tuple[float | None, float | None]:
+    return (None, None) if e.withheld else with_missing(c.pairs, e, most)
+
+
 def _of_pair(comparison: Comparison) -> _Known:
     c = comparison
     most = c.full_set.most if c.full_set is not None else 1.0
-    known: _Known = [(e.estimand.key, e.subset, *with_missing(c.pairs, e, most)) for e in c.estimates]
+    known: _Known = [(e.estimand.key, e.subset, *_with_missing(c, e, most)) for e in c.estimates]
     headlines = (c.overall, *c.by_dataset.values())
-    known += [("delta", e.subset, *with_missing(c.pairs, e, most)) for e in headlines]
+    known += [("delta", e.subset, *_with_missing(c, e, most)) for e in headlines]
     if comparison.speed is not None:
         known += [
             ("speedup", subset, *((None, None) if r.design is Design.ONE_EACH else (r.lo, r.hi)))

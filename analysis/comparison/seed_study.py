@@ -30,7 +30,7 @@ from analysis.stats.cluster import FloatArray, Partition, partition
 from analysis.stats.datasets import disagreement
 from analysis.stats.estimate import Estimate, of_pairs, values_of
 from analysis.stats.families import adjust
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
 from analysis.stats.seeds import Crossed, crossed
 from analysis.stats.sensitivity import POWER

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from analysis.measures.gates import Gates
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.schema import PAIR_KEY
-from analysis.stats.cluster import partition, without_rounding
-from analysis.stats.exact import SMALLEST_P
-from analysis.stats.inference import LEVEL
+from analysis.stats.cluster import partition
+from analysis.stats.method import LEVEL
+from analysis.stats.regression import slope
 
 
 @dataclass(frozen=True, eq=False)
 class GainBySpread:
     """``slope``: tokens of gain, gated arm over the other, per standard deviation of the spread over all prompts,
-    within data sets, with interval and p (cluster-robust t); ``correlation``: Pearson's, within data sets as well;
-    ``points``: prompt_id, dataset, spread, gain per prompt."""
+    within data sets, with interval and p (CR2, :mod:`analysis.stats.regression`); ``n_effective``: effective number of
+    clusters; ``correlation``: Pearson's, within data sets as well; ``points``: prompt_id, dataset, spread, gain per
+    prompt."""
 
     side: str
     slope: float
@@ -37,6 +37,7 @@ class GainBySpread:
     correlation: float
     n_pairs: int
     n_clusters: int
+    n_effective: float
     points: pd.DataFrame
 
 
@@ -49,22 +50,23 @@ def gain_by_spread(pairs: Pairs, gates_a: Gates | None, gates_b: Gates | None) -
     gain = (rows["tokens_b"] / rows["steps_b"] - rows["tokens_a"] / rows["steps_a"]).to_numpy()
     gain = gain if side == "B" else -gain
     spread = rows["spread"].to_numpy()
-    clusters = partition(rows["cluster_id"])
-    datasets = partition(rows["dataset"])
-    n, count, coefficients = gain.size, clusters.count, datasets.count + 1
-    if count < 3 or n <= coefficients:
+    clusters, datasets = partition(rows["cluster_id"]), partition(rows["dataset"])
+    if gain.size < 2 or not np.ptp(spread) > 0:
         return None
-    x, y = (without_rounding(v - (datasets.sums(v) / datasets.sizes)[datasets.index], v) for v in (spread, gain))
-    if not np.ptp(x) > 1e-9 or not y.any():
+    found = slope(spread / spread.std(ddof=1), gain, datasets, clusters, LEVEL)
+    if found is None:
         return None
-    x = x / spread.std(ddof=1)
-    slope = float(x @ y / (x @ x))
-    scores = clusters.sums(without_rounding(x * (y - slope * x), y))
-    # statsmodels' cluster covariance, with its factor for the coefficients
-    factor = count / (count - 1) * (n - 1) / (n - coefficients)
-    se = math.sqrt(factor * float(scores @ scores)) / float(x @ x)
-    half = float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * se
-    p = max(2 * float(special.stdtr(count - 1, -abs(slope) / se)), SMALLEST_P) if se > 0 else 1.0
     points = rows[["prompt_id", "dataset", "spread"]].assign(gain=gain)
-    correlation = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
-    return GainBySpread(side, slope, slope - half, slope + half, p, correlation, n, count, points)
+    x, y = (v - (datasets.sums(v) / datasets.sizes)[datasets.index] for v in (spread, gain))
+    return GainBySpread(
+        side=side,
+        slope=found.slope,
+        lo=found.lo,
+        hi=found.hi,
+        p=found.p,
+        correlation=float(x @ y) / math.sqrt(float(x @ x) * float(y @ y)),
+        n_pairs=gain.size,
+        n_clusters=clusters.count,
+        n_effective=found.effective,
+        points=points,
+    )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from analysis.runlog.load import Evaluated
 from analysis.runlog.schema import GATE_MOMENTS, KEY, PAIR_KEY
 from analysis.stats.cluster import Partition, cluster_t, partition
-from analysis.stats.ratio import linearise
+from analysis.stats.ratio import linearise, weights
 from analysis.wording import Caution, caution
 
 #: Column that counts the tokens of a quantity. Logs are summed over the tokens whose gates are positive, log_gate over
@@ -99,7 +99,7 @@ def _quantities(of_layer: pd.DataFrame) -> list[dict[str, object]]:
             total = squares = (of_layer["n"] - of_layer["n_log_gate"]).to_numpy(dtype=np.float64)[some]
         else:
             total, squares = (of_layer.loc[some, f"{quantity}_{kind}"].to_numpy() for kind in ("sum", "sumsq"))
-        mean = cluster_t(linearise(total, n), clusters)
+        mean = cluster_t(linearise(total, n), clusters, weights=weights(n))
         counts = {"tokens": int(n.sum()), "prompts": n.size, "clusters": clusters.count}
         bounds = {"lo": _nan(mean.lo), "hi": _nan(mean.hi)}
         rows.append(
@@ -114,7 +114,7 @@ def _spreads(total: np.ndarray, squares: np.ndarray, n: np.ndarray, clusters: Pa
     # the variance is a ratio of sums too: its derivative with respect to the mean is 0
     around = np.maximum(squares - 2 * mean * total + mean**2 * n, 0.0)
     noise = 1e-12 * (squares.sum() / tokens)  # what rounding leaves of a constant
-    variance = cluster_t(linearise(around, n), clusters)
+    variance = cluster_t(linearise(around, n), clusters, weights=weights(n))
     inside = np.maximum(squares - total**2 / n, 0.0).sum()
     free = tokens - n.size
     within = inside / free if free > 0 else 0.0

@@ -20,7 +20,7 @@ from analysis.runlog.reading import Run
 from analysis.stats.cluster import partition
 from analysis.stats.estimate import Estimate
 from analysis.stats.exact import SMALLEST_P
-from analysis.stats.inference import ALPHA, LEVEL
+from analysis.stats.method import ALPHA, LEVEL
 from analysis.wording import (
     BALANCED,
     TAU_POOLED,

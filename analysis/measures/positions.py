@@ -23,7 +23,7 @@ from analysis.runlog.load import Evaluated
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.step_counts import Counts
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, partition
-from analysis.stats.inference import LEVEL
+from analysis.stats.method import LEVEL
 from analysis.stats.ratio import linearise
 
 CURVE = (

@@ -33,9 +33,9 @@ from analysis.runlog.load import Evaluated
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
-from analysis.stats.estimate import Estimate, of_values
+from analysis.stats.estimate import Estimate, Weights, of_values
 from analysis.stats.families import adjust
-from analysis.stats.ratio import linearise_log
+from analysis.stats.ratio import linearise_log, weights
 from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Caution, Estimand, Verdict
 
 _PARTS = ("draft_s", "verify_s", "other_s")
@@ -214,7 +214,9 @@ def _ratios(
             continue
         logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
         slow, fast = (np.sum(values, axis=0) for values in logs)
-        found[kind] = of_values(fast, slow, fast == slow, clusters, estimand, subset), _design(kind, modes, common)
+        shares = _weights(modes[top[0]].loc[common], modes[bottom[0]].loc[common], estimand)
+        estimate = of_values(fast, slow, fast == slow, clusters, estimand, subset, weights=shares)
+        found[kind] = estimate, _design(kind, modes, common)
     return found
 
 
@@ -224,6 +226,11 @@ def _design(kind: _Kind, modes: Modes, prompts: NDArray[np.int64]) -> Design:
     else:
         by_turns = all(plain_by_turns(modes, side, prompts) for side in ("AB" if kind == _OF_SPEEDUPS else kind[0]))
     return Design.BY_TURNS if by_turns else Design.ONE_EACH
+
+
+def _weights(slow: pd.DataFrame, fast: pd.DataFrame, estimand: Estimand) -> Weights | None:
+    """What prompts weigh in the faster and in the slower side, None where all weigh the same."""
+    return (weights(fast["tokens"]), weights(slow["tokens"])) if estimand is SPEEDUP_POOLED else None
 
 
 def _log_time(rows: pd.DataFrame, estimand: Estimand) -> np.ndarray:

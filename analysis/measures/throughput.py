@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.runlog.reading import Run
 from analysis.stats.estimate import Estimate, of_values
 from analysis.stats.families import adjust
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST, Method
 from analysis.wording import THROUGHPUT, Verdict
 
 TRIALS = ("side", "concurrency", "block", "trial", "order", "status", "reason", "tokens_per_s", "output_hash")
@@ -78,7 +78,7 @@ def _trials(run: Run, side: str) -> pd.DataFrame:
 
 def _estimate(blocks: pd.DataFrame) -> Estimate:
     a, b = blocks["A"].to_numpy(), blocks["B"].to_numpy()
-    return of_values(a, b, a == b, map(str, blocks.index), THROUGHPUT)
+    return of_values(a, b, a == b, map(str, blocks.index), THROUGHPUT, by=Method.T)
 
 
 def _ratio(concurrency: float, blocks: pd.DataFrame, e: Estimate) -> ThroughputRatio:

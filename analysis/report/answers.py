@@ -13,7 +13,7 @@ from analysis.measures.exploration import roles_in_words
 from analysis.measures.sessions import Design
 from analysis.report.sections.speed import answers_told
 from analysis.stats.estimate import Estimate
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST, Method
 from analysis.stats.sensitivity import POWER
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
 
@@ -187,7 +187,7 @@ def _of_own_gate(frozen: str, shuffled: str) -> str:
 
 def _how_sure(c: Comparison) -> str:
     e, d = c.overall, c.declaration
-    method = "No test is possible" if e.method == "none" else wording.METHODS[e.method].capitalize()
+    method = "No test is possible" if e.method is Method.NONE else wording.METHODS[e.method].capitalize()
     told = "There was nothing to test" if e.verdict is Verdict.IDENTICAL else method
     told += f"; {c.pairs.described}"
     told += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
@@ -240,7 +240,7 @@ def _could_have_found(e: Estimate) -> str:
             f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones may "
             "well have been missed."
         )
-    if e.se is None or (e.method in ("exact", "cluster flip") and e.n_clusters < FEWEST):
+    if e.se is None or (e.method.counts_signs and e.n_clusters < FEWEST):
         return "No difference, however large, could have been found with these data."
     if e.se:
         return "What difference could have been found cannot be told: the arms differ on too few prompts."

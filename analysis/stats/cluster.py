@@ -92,9 +92,9 @@ class ClusterMean:
     """A mean with its cluster-robust t interval; what is not defined is None.
 
     ``df``: degrees of freedom of the t, 0 without a standard error; ``effective``: df + 1, the number of equal,
-    equally variable clusters that would give as much (the number of clusters where all are equal, the number of
-    prompts where all are independent). ``design_effect`` is the variance over that of independent observations;
-    ``icc`` the one-way ANOVA estimate of the correlation within a cluster, which can be negative.
+    equally variable clusters that would tell as much (all of them where they are equal, all prompts where prompts are
+    independent and weigh the same). ``design_effect`` is the variance over that of independent observations; ``icc``
+    the one-way ANOVA estimate of the correlation within a cluster, which can be negative.
     """
 
     mean: float
@@ -112,49 +112,88 @@ class ClusterMean:
         return self.df + 1
 
 
-def cluster_t(values: Any, clusters: Partition, level: float = 0.95) -> ClusterMean:
+def cluster_t(values: Any, clusters: Partition, level: float = 0.95, weights: FloatArray | None = None) -> ClusterMean:
     """Mean of ``values`` (n,) with a CR2 standard error and a t with Satterthwaite degrees of freedom.
 
-    CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) divides each squared cluster sum of residuals by
-    1 - n_c/n, its expected shrinkage: se^2 = sum of (sum of residuals in c)^2 / (1 - n_c/n) / n^2. The degrees of
-    freedom are those of this estimator (:func:`satterthwaite`) under a random-effects model with the observed
-    intraclass correlation (Imbens and Kolesar 2016), so that a few large clusters count for what they are. Clusters
-    of one give the ordinary t test, C equal clusters a t with C - 1. One cluster has no standard error; a standard
-    error of 0 has no p.
+    ``weights``, (n,) with mean 1: how much each observation moves the mean, where that is not the same for all, as in
+    a ratio of sums (:func:`analysis.stats.ratio.weights`). CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018)
+    divides each squared cluster sum of residuals by its expected shrinkage, with p_c the share of the weight in c:
+
+        se^2 = sum over c of (sum of residuals in c)^2 / (1 - p_c) / n^2
+
+    The degrees of freedom are those of this estimator (:func:`satterthwaite`) in a random-effects model with the
+    intraclass correlation that the data make likeliest (Imbens and Kolesar 2016), so that a few large clusters, or a
+    few long answers, count for what they are. Independent prompts of equal weight give the ordinary t test, C equal
+    clusters a t with C - 1. One cluster has no standard error; a standard error of 0 has no p.
     """
     x = np.asarray(values, dtype=np.float64)
     n, count, mean = x.size, clusters.count, float(x.mean())
     if count < 2:
         return ClusterMean(mean, None, None, None, None, 0.0, None, None)
     residual = without_rounding(x - mean, x)
-    sums = without_rounding(clusters.sums(residual), x)
-    sizes = clusters.sizes.astype(np.float64)
-    se = math.sqrt(float((sums**2 / (1 - sizes / n)).sum())) / n
-    icc = _icc(residual, clusters)
-    df = satterthwaite(sizes, icc or 0.0)
+    se = math.sqrt(_squares(cluster_scores(x, clusters, weights)))
+    w = np.ones(n) if weights is None else weights
+    of_clusters, df = clusters.sums(w), float(count - 1)
+    if np.ptp(of_clusters) > 1e-9:
+        df = satterthwaite(of_clusters, likeliest_icc(residual, w, clusters))
     half = float(special.stdtrit(df, (1 + level) / 2)) * se
     p = max(2 * float(special.stdtr(df, -abs(mean) / se)), SMALLEST_P) if se > 0 else None
     independent = _squares(residual) / (n - 1) / n
     design_effect = se**2 / independent if independent > 0 else None
-    return ClusterMean(mean, se, mean - half, mean + half, p, df, design_effect, icc)
+    return ClusterMean(mean, se, mean - half, mean + half, p, df, design_effect, _icc(residual, clusters))
 
 
-def satterthwaite(sizes: FloatArray, icc: float) -> float:
-    """Degrees of freedom of the CR2 variance of a mean over clusters of these ``sizes``, (C,), C >= 2.
+def cluster_scores(values: FloatArray, clusters: Partition, weights: FloatArray | None = None) -> FloatArray:
+    """(C,) sums of residuals over n, each over the root of its expected shrinkage: the sum of squares is the CR2
+    variance of the mean of ``values``, (n,). C >= 2."""
+    x = np.asarray(values, dtype=np.float64)
+    sums = without_rounding(clusters.sums(without_rounding(x - x.mean(), x)), x)
+    shares = (clusters.sizes if weights is None else clusters.sums(weights)) / x.size
+    return np.asarray(sums / np.sqrt(1 - shares) / x.size)
 
-    With v_c = n_c (1 + (n_c - 1) icc), ``icc`` cut to 0..1, the variance of a cluster's sum, the estimator is a
-    quadratic form z'Mz in the residual sums, whose covariance is B = diag(v) - p v' - v p' + (sum v) p p', p = n_c/n;
-    the degrees of freedom are tr(MB)^2 / tr(MBMB), in O(C) steps.
+
+def satterthwaite(weights: FloatArray, icc: float) -> float:
+    """Degrees of freedom of the CR2 variance of a mean over clusters with these total ``weights``, (C,), C >= 2: their
+    sizes, where observations weigh the same.
+
+    With v_c = w_c (1 + (w_c - 1) icc) the variance of a cluster's sum, the estimator is a quadratic form z'Mz in the
+    residual sums, whose covariance is B = diag(v) - p v' - v p' + (sum v) p p', p = w / sum w; the degrees of freedom
+    are tr(MB)^2 / tr(MBMB), in O(C) steps.
     """
-    n = float(sizes.sum())
-    p, v = sizes / n, sizes * (1 + (sizes - 1) * min(max(icc, 0.0), 1.0))
-    w, total = 1 / (1 - p), float(v.sum())
+    p, v = weights / weights.sum(), weights * (1 + (weights - 1) * icc)
+    m, total = 1 / (1 - p), float(v.sum())
     diagonal = v - 2 * p * v + total * p**2
     # B off its diagonal is total p_c p_d - p_c v_d - v_c p_d; the sum of its squares, and what the diagonal adds
-    pp, vv, pv = float((w * p * p).sum()), float((w * v * v).sum()), float((w * p * v).sum())
+    pp, vv, pv = float((m * p * p).sum()), float((m * v * v).sum()), float((m * p * v).sum())
     squares = total**2 * pp**2 + 2 * pp * vv - 4 * total * pp * pv + 2 * pv**2
-    squares += float((w**2 * (diagonal**2 - (diagonal - v) ** 2)).sum())
-    return float((w * diagonal).sum()) ** 2 / squares
+    squares += float((m**2 * (diagonal**2 - (diagonal - v) ** 2)).sum())
+    return float((m * diagonal).sum()) ** 2 / squares
+
+
+#: Correlations within a cluster among which the likeliest is looked for; degrees of freedom need it no finer.
+_ICC = np.append(np.arange(20) / 20, 0.99)
+
+
+def likeliest_icc(residual: FloatArray, weights: FloatArray, clusters: Partition) -> float:
+    """The intraclass correlation of largest likelihood, of :data:`_ICC`, under v_c = w_c (1 + (w_c - 1) icc).
+
+    ``residual``: (n,), weight times deviation from the mean, with variance w (1 - icc) within a cluster.
+    """
+    some = weights > 0
+    w, of_clusters = weights[some], clusters.sums(weights)
+    with_weight = of_clusters > 0
+    of_clusters, sums = of_clusters[with_weight], clusters.sums(residual)[with_weight]
+    n, count = w.size, of_clusters.size
+    means = _squares(residual[some] / np.sqrt(w)) - _squares(sums / np.sqrt(of_clusters))
+    within = max(means, 0.0) if n > count else 0.0
+    between = sums**2 / of_clusters / (1 - of_clusters / of_clusters.sum())
+    if not within + float(between.sum()) > 0:
+        return 0.0
+    inside = (1 - _ICC)[:, None]
+    spread = inside + _ICC[:, None] * of_clusters
+    scale = (within / inside[:, 0] + (between / spread).sum(axis=1)) / n
+    likelihood = n * np.log(scale) + (n - count) * np.log(inside[:, 0]) + np.log(spread).sum(axis=1)
+    return float(_ICC[np.argmin(likelihood)])
 
 
 def _squares(x: FloatArray) -> float:

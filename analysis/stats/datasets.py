@@ -15,49 +15,66 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from analysis.stats.cluster import Partition, partition, without_rounding
-from analysis.stats.estimate import COUNTS, Estimate, cluster_column, of_values, tied, values_of
+from analysis.stats.cluster import ClusterMean, FloatArray, partition, without_rounding
+from analysis.stats.estimate import (
+    COUNTS,
+    Estimate,
+    assembled,
+    cluster_column,
+    interval_of,
+    joint,
+    tied,
+    values_of,
+    weights_of,
+)
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.families import holm
-from analysis.stats.inference import ALPHA, FEWEST, LEVEL
+from analysis.stats.inference import infer
+from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method
 from analysis.stats.sensitivity import detectable
-from analysis.wording import Caution, Estimand, Verdict, balanced, caution, equals_p
+from analysis.stats.strata import Stratum, combine, stratum
+from analysis.wording import Caution, Estimand, balanced, caution, equals_p
 
 #: I^2 over fewer data sets than this is noise.
 FEW_DATASETS = 5
 
 
 def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None = None) -> Estimate | None:
-    """The difference with every data set weighing the same: the mean of their estimates, with a cluster-robust t
-    over clusters shared by all of them. None for fewer than two data sets.
+    """The difference with every data set weighing the same: the mean of their estimates, with a t interval from the
+    variance of each (:mod:`analysis.stats.strata`). None for fewer than two data sets.
 
-    ``frame``: pairs. A data set of one cluster has no spread of its own, so with one there is no interval.
+    ``frame``: pairs. With a data set of fewer than FEWEST clusters there is no interval.
     """
-    count, cluster = frame["dataset"].nunique(), cluster_column(frame)
-    if count < 2:
+    names = sorted(frame["dataset"].unique())
+    if len(names) < 2:
         return None
-    means: tuple[list[float], list[float]] = [], []
-    residuals: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-    clusters, ties, lone = [], [], []
-    for name, rows in frame[["dataset", *COUNTS, cluster]].groupby("dataset"):
-        for arm, values in enumerate(values_of(rows, estimand)):
-            mean = float(values.mean())
-            means[arm].append(mean)
-            residuals[arm].append(len(frame) / count / len(values) * (values - mean))
-        clusters.append(rows[cluster].to_numpy())
-        ties.append(tied(rows))
-        lone += [str(name)] if rows[cluster].nunique() < 2 else []
-    arms = [sum(m) / count + np.concatenate(r) for m, r in zip(means, residuals, strict=True)]
-    del residuals, rows
-    estimate = of_values(
-        arms[0], arms[1], np.concatenate(ties), np.concatenate(clusters), balanced(estimand), margin=margin
-    )
-    if not lone:
-        return estimate
-    estimate = replace(estimate, lo=None, hi=None, p=None, p_adjusted=None, se=None, mde=None)
-    estimate = replace(estimate, lo_a=None, hi_a=None, lo_b=None, hi_b=None, equivalence=None)
-    told = (caution("lone-clusters", names=", ".join(lone)),)
-    return replace(estimate, method="none", verdict=Verdict.INCONCLUSIVE, cautions=told)
+    clusters, of_row = partition(frame[cluster_column(frame)]), frame["dataset"].to_numpy()
+    counts, few = frame[list(COUNTS)], []
+    strata: tuple[list[Stratum], ...] = ([], [], [])
+    arms = np.zeros(len(frame)), np.zeros(len(frame))  # deviations, by what they weigh in the balanced mean
+    for name in names:
+        rows = of_row == name
+        values, weights = values_of(counts[rows], estimand), weights_of(counts[rows], estimand)
+        of_arms = (None, None) if weights is None else weights
+        for kind, x, w in zip(strata, (*values, values[1] - values[0]), (*of_arms, joint(weights)), strict=True):
+            kind.append(stratum(x, clusters, rows, w))
+        for arm, x in zip(arms, values, strict=True):
+            arm[rows] = len(frame) / len(names) / rows.sum() * (x - x.mean())
+        few += [str(name)] if clusters.subset(rows).count < FEWEST else []
+    equal = [1 / len(names)] * len(names)
+    of_a, of_b, robust = (combine(kind, equal, LEVEL) for kind in strata)
+    ties = tied(frame)
+    tally = len(frame), clusters.count, int(ties.sum()), clusters.subset(~ties).count
+    if few:
+        told = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
+        means = (of_a.mean, None, None), (of_b.mean, None, None)
+        without = ClusterMean(robust.mean, None, None, None, None, 0.0, None, None)
+        nothing = Inference(Method.NONE, None, None, None, told)
+        return assembled(balanced(estimand), None, means, without, nothing, tally)
+    a, b = arms[0] + of_a.mean, arms[1] + of_b.mean
+    reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
+    found = infer(without_rounding(b - a, a), clusters, robust, margin, reach, differ=tally[-1], by=Method.T)
+    return assembled(balanced(estimand), None, (interval_of(of_a), interval_of(of_b)), robust, found, tally)
 
 
 def disagreement(pooled: Estimate, others: Estimate | None, by_dataset: Mapping[str, Estimate]) -> tuple[Caution, ...]:
@@ -82,7 +99,8 @@ class Heterogeneity:
 
     ``estimate``, ``lo``, ``hi``: mean over a population of data sets (Hartung-Knapp-Sidik-Jonkman, t with k - 1
     degrees of freedom); ``between_sd``: standard deviation of true effects between data sets (Paule-Mandel);
-    ``i_squared``: share of the scatter that is between, in 0..1; ``q``, ``p``: Cochran's test that all are equal.
+    ``i_squared``: share of the scatter that is between, in 0..1; ``q``: Cochran's; ``p``: Welch's test that all are
+    equal, which knows that variances are estimated, with k - 1 and ``df`` degrees of freedom.
     """
 
     datasets: int
@@ -93,6 +111,7 @@ class Heterogeneity:
     i_squared: float
     q: float
     p: float
+    df: float
     cautions: tuple[Caution, ...]
 
 
@@ -114,6 +133,7 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
     with np.errstate(divide="ignore"):  # it also gives 1 - 1/h^2, where h may be 0
         found = combine_effects(effects, variances, "iterated", use_t=True)
     k, mean = len(usable), float(found.mean_effect_re)
+    p, df = welch(effects, variances, np.array([e.df for e in usable.values()]))
     error = math.sqrt(max(float(found.var_hksj_re), float(found.sd_eff_w_re) ** 2))
     half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
     q = max(0.0, float(found.q))
@@ -135,9 +155,25 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         between_sd=math.sqrt(float(found.tau2)),
         i_squared=max(0.0, 1 - (k - 1) / q) if q else 0.0,
         q=q,
-        p=max(float(special.chdtrc(k - 1, q)), SMALLEST_P),
+        p=p,
+        df=df,
         cautions=tuple(told),
     )
+
+
+def welch(effects: FloatArray, variances: FloatArray, dfs: FloatArray) -> tuple[float, float]:
+    """p that (k,) independent effects are equal, and the second degrees of freedom of its F (Welch 1951; James 1951).
+
+    ``variances`` of the effects are estimates with ``dfs`` degrees of freedom each; where those are large the test is
+    Cochran's.
+    """
+    k, weights = effects.size, 1 / variances
+    mean = float(weights @ effects / weights.sum())
+    q = float(weights @ (effects - mean) ** 2)
+    slack = float(((1 - weights / weights.sum()) ** 2 / dfs).sum())
+    df = (k**2 - 1) / (3 * slack)
+    f = q / (k - 1) / (1 + 2 * (k - 2) * slack / (k**2 - 1))
+    return max(float(special.fdtrc(k - 1, df, f)), SMALLEST_P), df
 
 
 @dataclass(frozen=True)
@@ -145,7 +181,7 @@ class Interaction:
     """One data set against all others together: the difference of their differences.
 
     ``mde``: the true contrast that a test like this one finds with probability 0.8; ``p_adjusted``: by Holm over
-    the contrasts. With two data sets there is one contrast, ``against`` the other by name.
+    the contrasts; ``df``: degrees of freedom. With two data sets there is one contrast, ``against`` the other by name.
     """
 
     dataset: str
@@ -156,6 +192,7 @@ class Interaction:
     p: float | None
     p_adjusted: float | None
     mde: float | None
+    df: float
 
     @property
     def shown(self) -> bool:
@@ -166,50 +203,27 @@ class Interaction:
 def interactions(frame: pd.DataFrame, estimand: Estimand) -> tuple[Interaction, ...]:
     """A contrast per data set, adjusted by Holm; one for two data sets, none for fewer.
 
-    Each side's variance is cluster-robust and clusters on both sides enter with their covariance. The degrees of
-    freedom are Satterthwaite's, those of the smaller side where clusters are shared.
+    The variances of both sides are cluster-robust and clusters on both sides enter with their covariance, degrees of
+    freedom by Satterthwaite (:func:`analysis.stats.strata.combine`). A side on which fewer than FEWEST clusters differ
+    has no test, as in :func:`heterogeneity`.
     """
     names = sorted(frame["dataset"].unique())
     if len(names) < 2:
         return ()
-    clusters = partition(frame[cluster_column(frame)])
-    counts = frame[list(COUNTS)]
-    contrasts = []
+    clusters, ties = partition(frame[cluster_column(frame)]), tied(frame)
+    counts, contrasts = frame[list(COUNTS)], []
     for name in names[: 1 if len(names) == 2 else None]:
         inside = (frame["dataset"] == name).to_numpy()
-        mean, variance, df = _contrast(counts, estimand, clusters, inside)
-        lo = hi = p = None
-        if variance > 0:
-            se = math.sqrt(variance)
-            half = float(special.stdtrit(df, (1 + LEVEL) / 2)) * se
-            lo, hi, p = mean - half, mean + half, max(2 * float(special.stdtr(df, -abs(mean) / se)), SMALLEST_P)
+        sides, enough = [], True
+        for rows in (inside, ~inside):
+            a, b = values_of(counts[rows], estimand)
+            sides.append(stratum(b - a, clusters, rows, joint(weights_of(counts[rows], estimand))))
+            enough = enough and clusters.subset(rows & ~ties).count >= FEWEST
+        found = combine(sides, (1, -1), LEVEL)
+        lo = hi = p = mde = None
+        if enough and found.se:
+            lo, hi, p, mde = found.lo, found.hi, found.p, detectable(found.se, found.df)
         against = names[1] if len(names) == 2 else "all others"
-        mde = detectable(math.sqrt(variance), df) if variance > 0 else None
-        contrasts.append(Interaction(name, against, mean, lo, hi, p, p, mde))
+        contrasts.append(Interaction(name, against, found.mean, lo, hi, p, p, mde, found.df))
     adjusted = holm([c.p for c in contrasts])
     return tuple(replace(c, p_adjusted=p) for c, p in zip(contrasts, adjusted, strict=True))
-
-
-def _contrast(
-    frame: pd.DataFrame, estimand: Estimand, clusters: Partition, inside: np.ndarray
-) -> tuple[float, float, float]:
-    """Difference of the differences inside and outside, its variance (0 if not defined), degrees of freedom."""
-    means, sums, counts = [], [], []
-    for rows in (inside, ~inside):
-        a, b = values_of(frame[rows], estimand)
-        d = (b - a).astype(np.float64)
-        count = clusters.subset(rows).count
-        residual = without_rounding(d - d.mean(), d) / d.size
-        of_clusters = without_rounding(np.bincount(clusters.index[rows], residual, clusters.count), d / d.size)
-        means.append(float(d.mean()))
-        sums.append(of_clusters * math.sqrt(count / max(count - 1, 1)))
-        counts.append(count)
-    variances = [float(s @ s) for s in sums]
-    if min(counts) < 2 or not sum(variances):
-        return means[0] - means[1], 0.0, 0.0
-    difference = sums[0] - sums[1]
-    if sum(counts) > clusters.count:
-        df = float(min(counts) - 1)
-    else:
-        df = sum(variances) ** 2 / sum(v**2 / (c - 1) for v, c in zip(variances, counts, strict=True))
-    return means[0] - means[1], float(difference @ difference), df

@@ -14,10 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import wording
-from analysis.stats import exact
-from analysis.stats.cluster import Partition, cluster_t, partition
-from analysis.stats.inference import ALPHA, FEWEST, LEVEL, Equivalence, fewest_that_differ, infer
-from analysis.stats.ratio import linearise
+from analysis.stats import exact, ratio
+from analysis.stats.cluster import ClusterMean, FloatArray, Partition, cluster_t, partition
+from analysis.stats.inference import infer
+from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method
 from analysis.stats.sensitivity import detectable
 from analysis.wording import Caution, Estimand, Verdict, caution, counted
 
@@ -30,16 +30,17 @@ class Estimate:
     t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
     ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
     ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
-    pairs without a difference; ``n_differ``: clusters with one, the units that the estimate rests on. ``se``, its
-    degrees of freedom ``df``, ``design_effect``, ``icc``: of the cluster-robust mean, whatever the method. ``mde``: the
-    true difference that a test like this one finds with probability 0.8, at 0.05 over the size of the family; none
-    where fewer units differ than such a test wants. ``equivalence``: if a margin was given and the data allow
-    the tests.
+    pairs without a difference; ``n_differ``: clusters with one, the units that the estimate rests on; ``n_effective``:
+    effective number of independent clusters, by their weights and variances. ``se``, its degrees of freedom ``df``,
+    ``design_effect``, ``icc``: of the cluster-robust mean, whatever the method. ``mde``: the true difference that a
+    test like this one finds with probability 0.8, at 0.05 over the size of the family; none where fewer units differ
+    than such a test requires. ``equivalence``: if a margin was given and the data allow the tests. ``withheld``: that
+    the design has too few units for any verdict, whatever interval and p say.
     """
 
     estimand: Estimand
     subset: str | None
-    method: str
+    method: Method
     mean_a: float | None
     lo_a: float | None
     hi_a: float | None
@@ -57,6 +58,7 @@ class Estimate:
     n_clusters: int
     n_zero: int
     n_differ: int
+    n_effective: float
     se: float | None
     df: float
     design_effect: float | None
@@ -65,6 +67,7 @@ class Estimate:
     equivalence: Equivalence | None
     verdict: Verdict
     cautions: tuple[Caution, ...]
+    withheld: bool = False
 
 
 #: What an estimate takes from a pair, beside its cluster.
@@ -85,8 +88,26 @@ def values_of(frame: pd.DataFrame, estimand: Estimand) -> tuple[NDArray[Any], ND
     if estimand is wording.ACCEPTED_LENGTH or (whole and len(frame)):  # one step each: its tokens are the value
         return exact.as_integers(tokens[0]), exact.as_integers(tokens[1])
     if estimand is wording.TAU_POOLED and len(frame):
-        return linearise(tokens[0], steps[0]), linearise(tokens[1], steps[1])
+        return ratio.linearise(tokens[0], steps[0]), ratio.linearise(tokens[1], steps[1])
     return tokens[0] / steps[0], tokens[1] / steps[1]
+
+
+#: (n,) weights of mean 1 of arm A and of arm B.
+Weights = tuple[FloatArray, FloatArray]
+
+
+def weights_of(frame: pd.DataFrame, estimand: Estimand) -> Weights | None:
+    """Weights of pairs in the mean of each arm, None where all have the same: answers of many steps move a pooled
+    ratio more."""
+    steps = frame["steps_a"].to_numpy(), frame["steps_b"].to_numpy()
+    if estimand is not wording.TAU_POOLED or not len(frame) or all(bool((s == 1).all()) for s in steps):
+        return None
+    return ratio.weights(steps[0]), ratio.weights(steps[1])
+
+
+def joint(weights: Weights | None) -> FloatArray | None:
+    """Weights of pairs in the difference of the arms."""
+    return None if weights is None else (weights[0] + weights[1]) / 2
 
 
 def tied(frame: pd.DataFrame) -> NDArray[np.bool_]:
@@ -100,7 +121,8 @@ def of_pairs(
     """The estimate over pairs (:class:`analysis.runlog.pairing.Pairs`), those of data set ``subset`` if one is
     named; no pairs give an empty estimate."""
     rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
-    return of_values(*values_of(rows, estimand), tied(rows), rows[cluster_column(rows)], estimand, subset, margin)
+    values, weights = values_of(rows, estimand), weights_of(rows, estimand)
+    return of_values(*values, tied(rows), rows[cluster_column(rows)], estimand, subset, margin, weights)
 
 
 def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
@@ -121,7 +143,9 @@ def conclude(
     With a margin, a difference that is told from 0 but shown to lie inside it is equivalent, not better.
     """
     alpha = ALPHA / max(family_size, 1)
-    least = fewest_that_differ(estimate.method, alpha)
+    least = estimate.method.fewest_that_differ(alpha)
+    # signs of clusters have the power of a t over their number, whatever they weigh
+    df = estimate.n_clusters - 1 if estimate.method.counts_signs else estimate.df
     equivalence = estimate.equivalence
     if equivalence is not None and p_equivalence is not None:
         equivalence = replace(equivalence, p_adjusted=p_equivalence)
@@ -129,7 +153,7 @@ def conclude(
         estimate,
         p_adjusted=p_adjusted,
         family_size=family_size,
-        mde=detectable(estimate.se, estimate.df, alpha=alpha) if estimate.n_differ >= least else None,
+        mde=detectable(estimate.se, df, alpha=alpha) if estimate.n_differ >= least else None,
         equivalence=equivalence,
     )
     verdict, told = _verdict(estimate)
@@ -151,7 +175,7 @@ _OF_THE_VERDICT = (
 
 def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     """The word, and what there is to say about it."""
-    if any(c.code == "few-seeds" for c in e.cautions):
+    if e.withheld:
         return Verdict.INCONCLUSIVE, ()
     equivalent = e.equivalence is not None and e.equivalence.shown
     if e.n_pairs > 1 and e.n_zero == e.n_pairs:
@@ -175,13 +199,16 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
     return Verdict.INCONCLUSIVE, ()
 
 
-_OF_THE_ARMS = ("mean_a", "lo_a", "hi_a", "mean_b", "lo_b", "hi_b")
-
-
-def own_mean(values: NDArray[Any], clusters: Partition) -> tuple[float, float | None, float | None]:
+def own_mean(
+    values: NDArray[Any], clusters: Partition, weights: FloatArray | None = None
+) -> tuple[float, float | None, float | None]:
     """One arm's mean of ``values`` (n,) with its cluster-robust t interval; none where clusters do not differ, since
     want of spread is not certainty."""
-    found = cluster_t(values, clusters, LEVEL)
+    return interval_of(cluster_t(values, clusters, LEVEL, weights))
+
+
+def interval_of(found: ClusterMean) -> tuple[float, float | None, float | None]:
+    """Mean and interval, which a standard error of 0 does not have."""
     return (found.mean, found.lo, found.hi) if found.se else (found.mean, None, None)
 
 
@@ -193,58 +220,102 @@ def of_values(
     estimand: Estimand,
     subset: str | None = None,
     margin: float | None = None,
+    weights: Weights | None = None,
+    by: Method | None = None,
 ) -> Estimate:
     """The estimate of mean(b) - mean(a), (n,) values per arm of the same prompts; ``ties``, (n,): pairs that do not
-    differ, though a linearised ratio may."""
-    n = a.size
-    if n == 0:
-        nothing = (*_OF_THE_ARMS, "estimate", "lo", "hi", "p", "p_adjusted", "se", "design_effect", "icc", "mde")
-        return Estimate(
-            estimand=estimand,
-            subset=subset,
-            method="none",
-            **dict.fromkeys(nothing),
-            level=LEVEL,
-            family_size=0,
-            df=0,
-            n_pairs=0,
-            n_clusters=0,
-            n_zero=0,
-            n_differ=0,
-            equivalence=None,
-            verdict=Verdict.INCONCLUSIVE,
-            cautions=(caution("no-pairs"),),
-        )
-    differences, clusters = b - a, partition(cluster_ids)
-    robust = cluster_t(differences, clusters, LEVEL)
+    differ, though a linearised ratio may; ``weights`` per arm, as in :func:`~.cluster.cluster_t`; ``by``: a method in
+    place of the one that the data get."""
+    if a.size == 0:
+        return _empty(estimand, subset)
+    d, clusters = b - a, partition(cluster_ids)
+    (w_a, w_b), w = (None, None) if weights is None else weights, joint(weights)
+    robust = cluster_t(d, clusters, LEVEL, w)
     reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
-    found = infer(differences, clusters, robust, margin, reach)
-    return conclude(
-        Estimate(
-            estimand=estimand,
-            subset=subset,
-            method=found.method,
-            **dict(zip(_OF_THE_ARMS, (*own_mean(a, clusters), *own_mean(b, clusters)), strict=True)),
-            estimate=robust.mean,
-            lo=found.lo,
-            hi=found.hi,
-            level=LEVEL,
-            p=found.p,
-            p_adjusted=found.p,
-            family_size=1,
-            n_pairs=n,
-            n_clusters=clusters.count,
-            n_zero=int(ties.sum()),
-            n_differ=clusters.subset(~ties).count,
-            se=robust.se,
-            df=robust.df,
-            design_effect=robust.design_effect,
-            icc=robust.icc,
-            mde=None,
-            equivalence=found.equivalence,
-            verdict=Verdict.INCONCLUSIVE,
-            cautions=found.cautions,
-        ),
-        found.p,
-        1,
+    differ = clusters.subset(~ties).count
+    found = infer(d, clusters, robust, margin, reach, weights=w, differ=differ, by=by)
+    arms = own_mean(a, clusters, w_a), own_mean(b, clusters, w_b)
+    return assembled(estimand, subset, arms, robust, found, (a.size, clusters.count, int(ties.sum()), differ))
+
+
+def assembled(
+    estimand: Estimand,
+    subset: str | None,
+    arms: tuple[tuple[float, float | None, float | None], tuple[float, float | None, float | None]],
+    robust: ClusterMean,
+    found: Inference,
+    counts: tuple[int, int, int, int],
+) -> Estimate:
+    """The estimate from its parts, a family of one. ``arms``: mean and interval of A and of B; ``counts``: pairs,
+    clusters, ties, clusters that differ."""
+    (mean_a, lo_a, hi_a), (mean_b, lo_b, hi_b) = arms
+    n_pairs, n_clusters, n_zero, n_differ = counts
+    few = robust.se and n_clusters >= FEWEST and robust.effective < FEWEST
+    dominated = (caution("dominated", n=n_clusters, effective=robust.effective),) if few else ()
+    estimate = Estimate(
+        estimand=estimand,
+        subset=subset,
+        method=found.method,
+        mean_a=mean_a,
+        lo_a=lo_a,
+        hi_a=hi_a,
+        mean_b=mean_b,
+        lo_b=lo_b,
+        hi_b=hi_b,
+        estimate=robust.mean,
+        lo=found.lo,
+        hi=found.hi,
+        level=LEVEL,
+        p=found.p,
+        p_adjusted=found.p,
+        family_size=1,
+        n_pairs=n_pairs,
+        n_clusters=n_clusters,
+        n_zero=n_zero,
+        n_differ=n_differ,
+        n_effective=robust.effective,
+        se=robust.se,
+        df=robust.df,
+        design_effect=robust.design_effect,
+        icc=robust.icc,
+        mde=None,
+        equivalence=found.equivalence,
+        verdict=Verdict.INCONCLUSIVE,
+        cautions=(*found.cautions, *dominated),
+        withheld=n_zero < n_pairs and not found.method.enough(n_clusters, robust.effective),
+    )
+    return conclude(estimate, found.p, 1)
+
+
+def _empty(estimand: Estimand, subset: str | None) -> Estimate:
+    return Estimate(
+        estimand=estimand,
+        subset=subset,
+        method=Method.NONE,
+        mean_a=None,
+        lo_a=None,
+        hi_a=None,
+        mean_b=None,
+        lo_b=None,
+        hi_b=None,
+        estimate=None,
+        lo=None,
+        hi=None,
+        level=LEVEL,
+        p=None,
+        p_adjusted=None,
+        family_size=0,
+        n_pairs=0,
+        n_clusters=0,
+        n_zero=0,
+        n_differ=0,
+        n_effective=0.0,
+        se=None,
+        df=0.0,
+        design_effect=None,
+        icc=None,
+        mde=None,
+        equivalence=None,
+        verdict=Verdict.INCONCLUSIVE,
+        cautions=(caution("no-pairs"),),
     )

@@ -3,89 +3,77 @@
 | data | interval and p |
 |---|---|
 | integers, clusters of one, at most 20,000 pairs | exact bootstrap of the mean, exact sign-flip |
-| integers, real clusters, fewer than 30 of them | exact flip of whole clusters, interval by its inversion |
-| all else: integers otherwise, ratios of sums, means of ratios | cluster-robust t |
+| all else with fewer than 30 effective clusters | flip of whole clusters, interval by its inversion |
+| all else: many clusters, ratios of sums, means of ratios | cluster-robust t |
+
+One rule for integers and ratios: a ratio of sums has weights, and a few long answers are as few as a few clusters.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from analysis.stats import exact
-from analysis.stats.cluster import ClusterMean, Partition
+from analysis.stats import by_bootstrap, by_flips, by_t
+from analysis.stats.cluster import ClusterMean, FloatArray, Partition
+from analysis.stats.exact import SMALLEST_P
+from analysis.stats.method import ALPHA, FEWEST, Equivalence, Inference, Method, Sample
 from analysis.stats.unseen import MOST, tail_above, units_wanted
-from analysis.wording import Caution, caution, counted, p_value
+from analysis.wording import caution, counted, p_value
 
-LEVEL = 0.95
-ALPHA = 0.05
-#: Two-sided sign-flips of fewer than this many cannot reach p < 0.05: 2^(1 - 5) = 0.0625.
-FEWEST = 6
-#: With so many pairs, or fewer than so many that differ, exact methods are not to be trusted with skewed differences.
-FEW_PAIRS, FEW_THAT_DIFFER = 30, 10
 #: A margin is a fraction of at most this denominator, so that whole-number arithmetic decides whether it is reached.
 FINEST = 10**6
 
 
-def fewest_that_differ(method: str, alpha: float = ALPHA) -> int:
-    """Units that must differ for a test by ``method`` to reject at ``alpha``: k flips give 2^(1 - k) at least, and
-    where the rest is ties a t on fewer than FEWEST rests on no spread either."""
-    return max(FEWEST, math.floor(2 - math.log2(alpha)) if method in ("exact", "cluster flip") else 0)
-
-
-@dataclass(frozen=True)
-class Equivalence:
-    """Two one-sided tests of a mean against a margin stated beforehand (Schuirmann 1987).
-
-    ``lo``, ``hi``: interval at 1 - 2 alpha, that is 90%; ``p_unseen``: the probability that prompts which would put
-    the mean outside were never drawn (:mod:`analysis.stats.unseen`), which those that were drawn cannot tell; ``p``:
-    the largest of it and the two one-sided p-values; ``p_adjusted``: by Holm over the family.
-    """
-
-    margin: float
-    lo: float | None
-    hi: float | None
-    p_unseen: float
-    p: float
-    p_adjusted: float
-
-    @property
-    def shown(self) -> bool:
-        """Whether interval and tests both put the mean inside the margin."""
-        inside = self.lo is not None and self.hi is not None and -self.margin < self.lo and self.hi < self.margin
-        return inside and self.p_adjusted < ALPHA
-
-
-@dataclass(frozen=True)
-class Inference:
-    """What a method says about a mean: interval at 95%, two-sided p against 0, and equivalence if a margin is given."""
-
-    method: str
-    lo: float | None
-    hi: float | None
-    p: float
-    cautions: tuple[Caution, ...] = ()
-    equivalence: Equivalence | None = None
-
-
 def infer(
-    d: NDArray[Any], clusters: Partition, robust: ClusterMean, margin: float | None = None, reach: float = 0.0
+    d: NDArray[Any],
+    clusters: Partition,
+    robust: ClusterMean,
+    margin: float | None = None,
+    reach: float = 0.0,
+    *,
+    weights: FloatArray | None = None,
+    differ: int | None = None,
+    by: Method | None = None,
 ) -> Inference:
-    """Interval and p of the mean of ``d``, (n,), n >= 1; ``robust`` is its cluster-robust mean, ``reach`` the largest
-    difference that a prompt could have, which the tests against a margin want."""
-    found = _infer(d, clusters, robust, None if margin is None else Fraction(margin).limit_denominator(FINEST))
-    return found if found.equivalence is None else with_unseen(found, found.equivalence, d, clusters, reach)
+    """Interval and p of the mean of ``d``, (n,), n >= 1.
+
+    ``robust``: its cluster-robust mean; ``reach``: the largest difference that a prompt could have, which the tests
+    against a margin require; ``weights``: as in :func:`analysis.stats.cluster.cluster_t`; ``differ``: clusters with a
+    difference, those of ``d`` by default; ``by``: a method in place of the one that the data get.
+    """
+    bound = None if margin is None else Fraction(margin).limit_denominator(FINEST)
+    if differ is None:
+        differ = clusters.subset(d != 0).count
+    sample = Sample(d, clusters, weights, differ, robust, bound)
+    found = _degenerate(sample) or _METHODS[by or method_for(sample)].infer(sample)
+    return found if found.equivalence is None else with_unseen(found, found.equivalence, d, clusters, reach, weights)
 
 
-def with_unseen(found: Inference, tested: Equivalence, d: NDArray[Any], clusters: Partition, reach: float) -> Inference:
+_METHODS = {Method.BOOTSTRAP: by_bootstrap, Method.FLIPS: by_flips, Method.T: by_t}
+
+
+def method_for(sample: Sample) -> Method:
+    """The method that the data get."""
+    if by_bootstrap.applies(sample):
+        return Method.BOOTSTRAP
+    return Method.FLIPS if by_flips.applies(sample) else Method.T
+
+
+def with_unseen(
+    found: Inference,
+    tested: Equivalence,
+    d: NDArray[Any],
+    clusters: Partition,
+    reach: float,
+    weights: FloatArray | None = None,
+) -> Inference:
     """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""
-    sums, sizes = clusters.sums(d), clusters.sizes
+    sums, sizes = clusters.sums(d), clusters.sizes if weights is None else clusters.sums(weights)
     # equal values do not show how far values can differ
     above, below = (tail_above(side, sizes, reach, tested.margin) if reach else 1.0 for side in (sums, -sums))
     unseen = max(above, below)
@@ -102,87 +90,32 @@ def with_unseen(found: Inference, tested: Equivalence, d: NDArray[Any], clusters
     return replace(found, cautions=told, equivalence=replace(tested, p_unseen=unseen, p=p, p_adjusted=p))
 
 
-def _infer(d: NDArray[Any], clusters: Partition, robust: ClusterMean, bound: Fraction | None) -> Inference:
+def _degenerate(sample: Sample) -> Inference | None:
+    """What one pair, one cluster, and clusters that do not differ give; None for all other data."""
+    d, clusters, robust = sample.d, sample.clusters, sample.robust
     n, count = d.size, clusters.count
     if n == 1:
-        return Inference("none", None, None, 1.0, (caution("single-pair"),))
+        return Inference(Method.NONE, None, None, 1.0, (caution("single-pair"),))
     if not d.any():
-        return Inference("none", 0.0, 0.0, 1.0, (caution("zero-variance", n=n),), _of_point(0.0, clusters, bound))
+        return Inference(Method.NONE, 0.0, 0.0, 1.0, (caution("zero-variance", n=n),), _of_point(sample, 0.0))
     if count == 1:
-        return Inference("none", None, None, 1.0, (caution("one-cluster"),))
-
-    integers = d.dtype.kind == "i"
-    if integers and clusters.singletons and n <= exact.MAX_PAIRS:
-        found = _exact(d, bound)
-    elif integers and count <= exact.MAX_FLIP_CLUSTERS:
-        found = _cluster_flip(d, clusters, bound)
-    else:
-        found = _cluster_t(robust, count, bound)
-    if robust.se != 0:
-        return found
-    if np.ptp(d) <= 1e-9 * np.abs(d).max():  # all differences are equal: a point
-        told = (*found.cautions, caution("zero-variance", n=n))
-        return Inference(found.method, robust.mean, robust.mean, found.p, told, _of_point(robust.mean, clusters, bound))
-    told = (*found.cautions, caution("zero-cluster-error", n=count))
-    return Inference(found.method, None, None, found.p, told)
-
-
-def _exact(d: NDArray[np.int64], bound: Fraction | None) -> Inference:
-    few = d.size < FEWEST
-    mean = exact.bootstrap_mean(d)
-    equivalence = None
-    if bound is not None:
-        equivalence = _equivalence(bound, mean.interval(1 - 2 * ALPHA), mean.at_most(-bound), mean.at_least(bound))
-    told = _few_pairs(d.size, int(np.count_nonzero(d)))
-    return Inference("exact", *mean.interval(LEVEL), exact.sign_flip_p(d), told, None if few else equivalence)
-
-
-def _few_pairs(n: int, differ: int) -> tuple[Caution, ...]:
-    """A percentile interval is too narrow where few pairs, or few that differ, hold what there is of a skew."""
-    if n < FEWEST:
-        return (caution("few-pairs", n=n, least=2.0 ** (1 - n)),)
-    if n <= FEW_PAIRS or differ < FEW_THAT_DIFFER:
-        return (caution("few-pairs-bootstrap", n=n, differ=differ),)
-    return ()
-
-
-def _cluster_flip(d: NDArray[np.int64], clusters: Partition, bound: Fraction | None) -> Inference:
-    sums, sizes = clusters.sums(d), clusters.sizes
-    p, interval = exact.cluster_flip_p(sums), exact.cluster_flip_interval(sums, sizes, LEVEL)
-    if interval is None:
-        few = caution("few-clusters", n=clusters.count, least=2.0 ** (1 - clusters.count))
-        return Inference("cluster flip", None, None, p, (few,))
-    equivalence = None
-    if bound is not None:
-        inner = exact.cluster_flip_interval(sums, sizes, 1 - 2 * ALPHA)
-        above, below = (exact.cluster_flip_above(side * sums, sizes, -bound) for side in (1, -1))
-        equivalence = _equivalence(bound, inner, above, below)
-    return Inference("cluster flip", *interval, p, (), equivalence)
-
-
-def _cluster_t(robust: ClusterMean, count: int, bound: Fraction | None) -> Inference:
-    few = (caution("few-clusters-t", n=count),) if count <= exact.MAX_FLIP_CLUSTERS else ()
-    if robust.se is None or robust.p is None:
-        # no spread: all clusters differ from 0 the same way, and the exact flip of whole clusters gives
-        p = max(2.0 ** (1 - count), exact.SMALLEST_P) if robust.mean else 1.0
-        return Inference("cluster t", robust.lo, robust.hi, p, few)
-    equivalence = None
-    if bound is not None and count >= FEWEST:
-        half = float(special.stdtrit(robust.df, 1 - ALPHA)) * robust.se
-        below, above = (float(special.stdtr(robust.df, (s * robust.mean - bound) / robust.se)) for s in (1, -1))
-        equivalence = _equivalence(bound, (robust.mean - half, robust.mean + half), below, above)
-    return Inference("cluster t", robust.lo, robust.hi, robust.p, few, equivalence)
-
-
-def _of_point(value: float, clusters: Partition, bound: Fraction | None) -> Equivalence | None:
-    """Without spread the interval is a point, and p the least that so many clusters can give, never 0."""
-    if bound is None or clusters.count < FEWEST:
+        return Inference(Method.NONE, None, None, 1.0, (caution("one-cluster"),))
+    if robust.se:
         return None
-    least = max(2.0**-clusters.count, exact.SMALLEST_P)
-    return _equivalence(bound, (value, value), least if abs(value) < bound else 1.0)
+    # all clusters differ from 0 by the same mean, and the flip of whole clusters gives
+    method, p = method_for(sample), max(2.0 ** (1 - count), SMALLEST_P)
+    few = (
+        () if count >= FEWEST else (caution("few-pairs" if clusters.singletons else "few-clusters", n=count, least=p),)
+    )
+    if np.ptp(d) > 1e-9 * np.abs(d).max():
+        return Inference(method, None, None, p, (*few, caution("zero-cluster-error", n=count)))
+    told = (*(few or sample.few_or_skewed()), caution("zero-variance", n=n))
+    return Inference(method, robust.mean, robust.mean, p, told, _of_point(sample, robust.mean))
 
 
-def _equivalence(bound: Fraction, interval: tuple[float, float] | None, *one_sided: float) -> Equivalence:
-    lo, hi = interval or (None, None)
-    p = max(*one_sided, exact.SMALLEST_P)
-    return Equivalence(float(bound), lo, hi, 0.0, p, p)
+def _of_point(sample: Sample, value: float) -> Equivalence | None:
+    """Without spread the interval is a point, and p the least that so many clusters can give, never 0."""
+    if sample.bound is None or sample.clusters.count < FEWEST:
+        return None
+    least = max(2.0**-sample.clusters.count, SMALLEST_P)
+    return Equivalence.of(sample.bound, (value, value), least if abs(value) < sample.bound else 1.0)

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST
 from analysis.stats.seeds import FEWEST_SEEDS, Parts
 from analysis.stats.sensitivity import POWER, t_power
 

@@ -18,14 +18,21 @@ from analysis.stats.cluster import FloatArray
 def linearise(numerator: Any, denominator: Any) -> FloatArray:
     """(n,) values whose mean is sum(numerator) / sum(denominator) and whose variance is the delta method's.
 
-    An observation without a denominator is one that says nothing: its value is the ratio itself. Raises ValueError
-    if it has a numerator all the same, if a denominator is negative, and if all are 0.
+    An observation with a zero denominator gets the ratio itself as its value. Raises ValueError if it has a numerator
+    all the same, if a denominator is negative, and if all are 0.
     """
     t, s = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if not s.any() or (s < 0).any() or t[s == 0].any():
         raise ValueError("a ratio of sums needs denominators, not negative, and none for a numerator of its own")
     ratio = t.sum() / s.sum()
     return ratio + (t - ratio * s) / s.mean()
+
+
+def weights(denominator: Any) -> FloatArray:
+    """(n,) weights of mean 1 with which observations enter a ratio of sums, for :func:`~.cluster.cluster_t`: their
+    shares of the denominator."""
+    s = np.asarray(denominator, dtype=np.float64)
+    return s / float(s.mean())
 
 
 def linearise_log(numerator: Any, denominator: Any) -> FloatArray:

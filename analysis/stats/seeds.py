@@ -26,17 +26,18 @@ from scipy import special
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, without_rounding
 from analysis.stats.estimate import Estimate, conclude
 from analysis.stats.exact import SMALLEST_P
-from analysis.stats.inference import ALPHA, FEWEST, LEVEL, Equivalence, Inference, with_unseen
+from analysis.stats.inference import with_unseen
+from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method
 from analysis.wording import Estimand, Verdict, caution, p_value
 
 #: Fewer seeds per arm than this allow no verdict about training.
 FEWEST_SEEDS = 5
 
 Design = Literal["paired", "independent", "one run"]
-_METHODS: dict[Design, str] = {
-    "paired": "crossed",
-    "independent": "crossed, unpaired",
-    "one run": "crossed, one run",
+_METHODS: dict[Design, Method] = {
+    "paired": Method.CROSSED,
+    "independent": Method.CROSSED_UNPAIRED,
+    "one run": Method.CROSSED_ONE_RUN,
 }
 
 
@@ -158,6 +159,7 @@ def crossed(
         n_clusters=clusters.count,
         n_zero=int(ties.sum()),
         n_differ=clusters.subset(~ties).count,
+        n_effective=parts.df + 1 if parts is not None else 0.0,
         se=math.sqrt(parts.total) if parts is not None else None,
         df=parts.df if parts is not None else 0,
         design_effect=None,
@@ -166,6 +168,7 @@ def crossed(
         equivalence=found.equivalence if found else None,
         verdict=Verdict.INCONCLUSIVE,
         cautions=tuple(cautions),
+        withheld=seeds < FEWEST_SEEDS,
     )
     return Crossed(conclude(draft, p, 1), parts, design, tuple(map(float, means_a)), tuple(map(float, means_b)))
 
@@ -173,7 +176,7 @@ def crossed(
 def _test(difference: float, parts: Parts, margin: float | None) -> Inference | None:
     """Interval, p and equivalence; None where every training and every prompt has one difference other than 0."""
     if parts.total <= 0:
-        return None if difference else Inference("crossed", None, None, 1.0)
+        return None if difference else Inference(Method.CROSSED, None, None, 1.0)
     half, inner = (max(parts.half_widths(level)) for level in (LEVEL, 1 - 2 * ALPHA))
     p = max(min(1.0, 2 * parts.tail(abs(difference))), SMALLEST_P)
     equivalence = None
@@ -182,7 +185,7 @@ def _test(difference: float, parts: Parts, margin: float | None) -> Inference | 
         equivalence = Equivalence(margin, difference - inner, difference + inner, 0.0, worst, worst)
     of_seeds = parts.p_of_seeds(difference)
     told = (caution("seeds-without-prompts", seeds=p_value(of_seeds), p=p_value(p)),) if of_seeds < ALPHA <= p else ()
-    return Inference("crossed", difference - half, difference + half, p, told, equivalence)
+    return Inference(Method.CROSSED, difference - half, difference + half, p, told, equivalence)
 
 
 def _means(rows: FloatArray, datasets: NDArray[np.int64] | None) -> FloatArray:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 
 from scipy import special
 
-from analysis.stats.inference import ALPHA
+from analysis.stats.method import ALPHA
 
 POWER = 0.8
 #: Beyond this many prompts "more of the same" is no answer.

@@ -63,7 +63,8 @@ def gain_sentence(c: Comparison) -> str | None:
     return (
         f"The gain of {gated} on a prompt changes by {signed(g.slope)} tokens per standard deviation of how far its "
         f"gate moved there, within data sets (95% interval {interval(g.lo, g.hi)}; {wording.equals_p(g.p)}; "
-        f"correlation {number(g.correlation, 2)}; {g.n_pairs:,} prompts in {g.n_clusters:,} clusters). "
+        f"correlation {number(g.correlation, 2)}; {g.n_pairs:,} prompts in {g.n_clusters:,} clusters, "
+        f"about {g.n_effective:.0f} effective). "
         "A relation, not an effect: nobody assigned prompts the spread of their gate, and what else they differ in may "
         "move both."
     )

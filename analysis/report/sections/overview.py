@@ -14,7 +14,7 @@ from analysis.measures.missing import Missing
 from analysis.report.markdown import table
 from analysis.runlog.manifest import Manifest
 from analysis.stats.estimate import Estimate
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST
 from analysis.wording import Caution, counted, interval, number, one_line, p_value, percent, signed, with_interval
 
 LOST_SHOWN = 20
@@ -27,13 +27,18 @@ def overall_table(c: Comparison) -> str:
 
 def estimates_table(estimates: Sequence[Estimate]) -> str:
     """One estimand a row."""
-    headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"]
+    headers = ["metric", "A", "B", "difference", "95% interval", "p", "pairs", "clusters", "effective", "verdict"]
     cells = [
         (e.estimand.name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
-         f"{e.n_pairs:,}", f"{e.n_clusters:,}", _verdict(e))
+         f"{e.n_pairs:,}", f"{e.n_clusters:,}", effective(e), _verdict(e))
         for e in estimates
     ]  # fmt: skip
-    return table(headers, cells, numeric=8)
+    return table(headers, cells, numeric=9)
+
+
+def effective(e: Estimate) -> str:
+    """The effective number of independent clusters: degrees of freedom + 1."""
+    return f"{e.n_effective:,.1f}" if e.se is not None else "—"
 
 
 def _verdict(e: Estimate) -> str:
@@ -75,15 +80,16 @@ def family_table(kind: str, estimates: Mapping[str, Estimate]) -> str:
         "p, Holm",
         "pairs",
         "clusters",
+        "effective",
         "MDE",
         "verdict",
     ]
     cells = [
         (name, *own_means(e), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
-         p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}", number(e.mde, 2), e.verdict)
+         p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}", effective(e), number(e.mde, 2), e.verdict)
         for name, e in estimates.items()
     ]  # fmt: skip
-    return table(headers, cells, numeric=10)
+    return table(headers, cells, numeric=11)
 
 
 def declared(c: Comparison) -> str:

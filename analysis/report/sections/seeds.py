@@ -8,7 +8,7 @@ from analysis import wording
 from analysis.comparison.seed_study import SeedComparison
 from analysis.report.answers import facts
 from analysis.report.markdown import table
-from analysis.stats.inference import LEVEL
+from analysis.stats.method import LEVEL
 from analysis.stats.seeds import FEWEST_SEEDS, Crossed
 from analysis.wording import counted, interval, number, p_value, signed
 

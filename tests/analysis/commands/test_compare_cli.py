@@ -219,7 +219,7 @@ def test_no_difference_anywhere(compare, tmp_path):
 def test_one_difference_everywhere(compare, tmp_path):
     estimate, codes = overall(compare, tmp_path, [1, 1, 1, 1, 1, 1])
     assert (estimate["lo"], estimate["hi"], estimate["p"]) == (1, 1, 1 / 32)
-    assert (estimate["verdict"], codes) == ("B better", {"few-pairs-bootstrap", "zero-variance"})
+    assert (estimate["verdict"], codes) == ("B better", {"few-units", "zero-variance"})
 
 
 def test_a_cluster_error_of_zero(compare, tmp_path):
@@ -242,7 +242,7 @@ def test_a_data_set_without_pairs_is_shown_empty(compare, tmp_path):
     assert code == Exit.OK
     gone = result["by_dataset"]["gone"]
     assert (gone["n_pairs"], gone["estimate"], gone["p"]) == (0, None, None)
-    assert "| gone | — | — | — | — | — | — | 0 | 0 | — | inconclusive |" in (
+    assert "| gone | — | — | — | — | — | — | 0 | 0 | — | — | inconclusive |" in (
         tmp_path / "reports/a-vs-b/report.md"
     ).read_text(encoding="utf-8")
 

@@ -18,7 +18,8 @@ from analysis.comparison.pairwise import compare_runs
 from analysis.errors import DataError, UsageError
 from analysis.report.answers import headline
 from analysis.runlog.reading import Run
-from analysis.stats.exact import bootstrap_mean, sign_flip_p
+from analysis.stats.exact import bootstrap_mean
+from analysis.stats.flips import sign_flip_p
 from analysis.wording import TAU_POOLED, Verdict
 from tests.analysis.runs import prompts_of, simulated, study, two_runs, write_run
 

@@ -12,7 +12,7 @@ from scipy import stats
 from analysis import compare_runs
 from analysis.commands.compare import main
 from analysis.errors import DataError, Exit, UsageError, run_command
-from analysis.stats import exact
+from analysis.stats import flips
 from tests.analysis.runs import prompts_of, two_runs, write_run
 
 BARE = {"gates": False, "history": False}
@@ -69,7 +69,7 @@ def test_a_log_of_one_step_per_prompt_is_integers(tmp_path, lengths):
     found = compare_runs(*runs).overall
     d = np.subtract(lengths[1], lengths[0])
     assert found.method == "exact"
-    assert found.p == exact.sign_flip_p(d)
+    assert found.p == flips.sign_flip_p(d)
 
 
 def test_the_direction_must_be_known():

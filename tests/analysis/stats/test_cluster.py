@@ -11,7 +11,7 @@ from scipy import stats
 
 from analysis.errors import DataError
 from analysis.stats.cluster import cluster_t, partition, satterthwaite
-from tests.analysis.cr2 import dense
+from tests.analysis.stats.cr2 import by_matrix_roots, dense, likeliest_icc
 
 D = [1, 2, 0, -1, 3, 1, 0, 2, -2, 4]
 
@@ -21,18 +21,23 @@ def by(groups):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
-def test_equals_a_dense_implementation(seed, count):
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.booleans())
+def test_equals_a_dense_implementation(seed, count, weighted):
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(count), rng.integers(1, 9, count))
-    values = rng.normal(0, 1, count)[groups] + rng.normal(0, 1, groups.size)
-    ours = cluster_t(values, by(groups))
-    variance, df = dense(values, groups, min(max(ours.icc or 0.0, 0.0), 1.0))
+    weights = rng.lognormal(0, 1, groups.size) if weighted else np.ones(groups.size)
+    weights /= weights.mean()
+    raw = weights * (rng.normal(0, 1, count)[groups] + rng.normal(0, 1, groups.size) / np.sqrt(weights))
+    values = raw.mean() + raw - weights * raw.mean()  # as a ratio is linearised
+    ours = cluster_t(values, by(groups), weights=weights if weighted else None)
+    variance, df = dense(raw, groups, likeliest_icc(values, groups, weights), weights)
     assert ours.se**2 == pytest.approx(variance, rel=1e-9)
-    assert ours.df == pytest.approx(df, rel=1e-9)
+    assert ours.df == pytest.approx(df, rel=1e-6)
     assert ours.effective == ours.df + 1
-    assert ours.p == pytest.approx(2 * stats.t.sf(abs(ours.mean) / ours.se, df), rel=1e-9)
-    assert ours.hi - ours.mean == pytest.approx(stats.t.ppf(0.975, df) * ours.se, rel=1e-9)
+    assert ours.p == pytest.approx(2 * stats.t.sf(abs(ours.mean) / ours.se, df), rel=1e-6)
+    assert ours.hi - ours.mean == pytest.approx(stats.t.ppf(0.975, df) * ours.se, rel=1e-6)
+    if not weighted:
+        assert variance == pytest.approx(by_matrix_roots(values, groups), rel=1e-9)
 
 
 def test_golden_standard_errors():

@@ -13,8 +13,10 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.stats.cluster import cluster_t, partition
 from analysis.stats.estimate import conclude, of_pairs, of_questions
-from analysis.stats.exact import bootstrap_mean, cluster_flip_interval, cluster_flip_p, sign_flip_p
+from analysis.stats.exact import bootstrap_mean
 from analysis.stats.families import adjust, holm
+from analysis.stats.flips import flip_interval, flip_p, sign_flip_p
+from analysis.stats.method import Method
 from analysis.wording import ACCEPTED_LENGTH, TAU_MEAN, TAU_POOLED, Verdict
 
 
@@ -56,8 +58,8 @@ def test_few_real_clusters_get_the_exact_flip_and_its_inversion():
     sums, sizes = np.bincount(clusters, d).astype(int), np.bincount(clusters)
     result = estimate(d, clusters)
     assert result.method == "cluster flip"
-    assert result.p == cluster_flip_p(sums)
-    assert (result.lo, result.hi) == cluster_flip_interval(sums, sizes)
+    assert result.p == flip_p(sums)
+    assert (result.lo, result.hi) == flip_interval(sums, sizes)
 
 
 def test_many_real_clusters_get_the_cluster_t():
@@ -67,6 +69,40 @@ def test_many_real_clusters_get_the_cluster_t():
     assert result.method == "cluster t"
     assert (result.lo, result.hi, result.p) == (reference.lo, reference.hi, reference.p)
     assert result.design_effect == reference.design_effect
+
+
+def test_many_clusters_of_which_one_dominates_get_the_flip():
+    d, clusters = np.random.default_rng(2).integers(-3, 4, 120), np.repeat(np.arange(61), [60] + [1] * 60)
+    sums, sizes = np.bincount(clusters, d).astype(int), np.bincount(clusters)
+    result = estimate(d, clusters)
+    assert result.method is Method.FLIPS
+    assert (result.lo, result.hi) == flip_interval(sums, sizes)
+    assert result.n_effective == pytest.approx(result.df + 1)
+    assert {"few-units", "dominated"} <= set(codes(result))
+
+
+def test_a_few_long_answers_are_few():
+    rng = np.random.default_rng(5)
+    steps = np.where(np.arange(100) < 3, 4000, rng.integers(8, 12, 100))
+    tokens = [rng.poisson(4 * steps) for _ in "ab"]
+    pooled, mean = ratio(tokens, (steps, steps)), ratio(tokens, (steps, steps), estimand=TAU_MEAN)
+    assert (pooled.method, mean.method) == (Method.FLIPS, Method.T)
+    assert pooled.n_effective < 6 < mean.n_effective == 100
+    assert "dominated" in codes(pooled)
+
+
+def test_what_a_verdict_requires():
+    assert [Method.FLIPS.enough(n, 2.1) for n in (5, 6)] == [False, True]  # signs count, whatever a cluster weighs
+    assert [Method.T.enough(40, effective) for effective in (5.9, 6.0)] == [False, True]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_ratios_of_few_prompts_have_no_interval_and_no_verdict_as_integers_have_none(count):
+    rng = np.random.default_rng(6)
+    steps = rng.integers(5, 20, count)
+    result = ratio((2 * steps, 3 * steps + rng.integers(0, 2, count)), (steps, steps))
+    assert (result.lo, result.hi, result.verdict) == (None, None, Verdict.INCONCLUSIVE)
+    assert result.p == 2.0 ** (1 - count)
 
 
 def test_beyond_the_exact_range_the_t_takes_over():
@@ -87,8 +123,8 @@ def test_pooled_and_mean_ratios_are_told_apart():
     assert (pooled.mean_a, pooled.mean_b) == pytest.approx((3.0, 3.4))
     assert (mean.mean_a, mean.mean_b) == pytest.approx((8 / 3, 3.0))
     assert pooled.n_zero == mean.n_zero == 2
-    assert pooled.method == mean.method == "cluster t"
-    assert "few-clusters-t" in codes(pooled)
+    assert pooled.method is mean.method is Method.FLIPS
+    assert codes(pooled) == ["few-clusters"]
 
 
 # --- degenerate rows (reference, section 6) --------------------------------------------------------------------
@@ -130,22 +166,37 @@ def test_under_six_pairs_nothing_is_concluded(n):
     assert result.p == 2.0 ** (1 - n)
     assert result.lo >= 1
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert codes(result) == ["few-pairs", "interval-without-p"]
+    assert codes(result) == ["few-pairs"]
+    assert result.withheld
 
 
 @pytest.mark.parametrize(
-    ("d", "warned"),
+    ("d", "told"),
     [
-        ([1, -1] * 15, True),  # 30 pairs
-        ([1, -1] * 15 + [1], False),
-        ([1] * 9 + [0] * 500, True),  # 9 that differ
-        ([1] * 10 + [0] * 500, False),
-        ([1] * 5, False),  # nothing can be concluded anyway
-        ([0] * 12, False),
+        ([1, -1] * 14 + [1], ["few-units"]),  # 29 pairs
+        ([1, -1] * 15, []),
+        ([1, -1] * 14 + [1] + [0] * 500, ["few-units"]),  # 29 that differ
+        ([1, -1] * 15 + [0] * 500, []),
+        ([-1] * 33 + [8] * 4, ["skewed"]),  # one in nine makes up for the rest
+        ([1] * 99 + [0] * 500, ["few-units"]),  # in one direction
+        ([1] * 100 + [0] * 500, []),
+        ([1] * 5, ["few-pairs"]),  # nothing can be concluded anyway
+        ([0] * 12, ["zero-variance"]),
     ],
 )
-def test_few_pairs_or_few_that_differ_are_told_to_be_too_easily_concluded_from(d, warned):
-    assert ("few-pairs-bootstrap" in codes(estimate(d))) == warned
+def test_few_that_differ_and_skewed_differences_carry_a_caution(d, told):
+    about_data = [c for c in codes(estimate(d)) if c in ("few-units", "few-pairs", "skewed")]
+    assert about_data == [c for c in told if c != "zero-variance"]
+
+
+def test_the_caution_does_not_depend_on_the_method():
+    rng = np.random.default_rng(4)
+    steps = rng.integers(5, 9, 60)
+    more = np.arange(60) < 20  # twenty that differ
+    found = ratio((4 * steps, 4 * steps + more), (steps, steps))
+    assert (found.method, "few-units" in codes(found)) == (Method.T, True)
+    clustered = estimate(np.where(np.arange(120) < 20, 1, 0) * rng.integers(1, 3, 120), np.repeat(np.arange(60), 2))
+    assert (clustered.method, "few-units" in codes(clustered)) == (Method.T, True)
 
 
 @pytest.mark.parametrize("clusters", [None, [0, 0, 1, 1, 2, 2, 3], [0] * 7])
@@ -158,7 +209,7 @@ def test_all_equal(clusters):
 def test_a_constant_difference():
     result = estimate([2] * 8)
     assert (result.lo, result.hi, result.p) == (2.0, 2.0, 2.0**-7)
-    assert (result.verdict, codes(result)) == (Verdict.B_BETTER, ["few-pairs-bootstrap", "zero-variance"])
+    assert (result.verdict, codes(result)) == (Verdict.B_BETTER, ["few-units", "zero-variance"])
     assert estimate([-2] * 8).verdict is Verdict.A_BETTER
 
 
@@ -167,7 +218,7 @@ def test_a_constant_difference_in_clusters(count):
     result = estimate([1] * (3 * count), np.arange(3 * count) % count)
     assert (result.lo, result.hi) == (1.0, 1.0)
     assert result.p == 2.0 ** (1 - count)
-    assert codes(result) == ["zero-variance"]
+    assert codes(result) == ["few-units", "zero-variance"]  # and all in one direction
     assert result.verdict is Verdict.B_BETTER
 
 
@@ -176,7 +227,7 @@ def test_a_constant_ratio_difference():
     result = ratio((2 * steps, 3 * steps), (steps, steps))
     assert (result.lo, result.hi) == pytest.approx((1.0, 1.0))
     assert result.p == 2.0**-39
-    assert codes(result) == ["zero-variance"]
+    assert codes(result) == ["few-units", "zero-variance"]
 
 
 def test_cluster_error_of_zero_though_prompts_vary():
@@ -211,7 +262,7 @@ def test_identical_ratio_arms():
 
 
 def test_a_verdict_needs_both_interval_and_test():
-    clear = estimate([1] * 30 + [0] * 30)
+    clear = estimate([1] * 40 + [-1] * 10 + [0] * 30)
     assert clear.verdict is Verdict.B_BETTER
     adjusted = conclude(clear, 0.06, 5)
     assert (adjusted.verdict, codes(adjusted)) == (Verdict.INCONCLUSIVE, ["alone-not-in-family"])
@@ -226,7 +277,7 @@ def test_a_verdict_needs_both_interval_and_test():
     skewed = estimate([1] * 40 + [-8] * 2 + [0] * 40)
     forced = conclude(skewed, 0.01, 1)
     assert skewed.lo < 0 < skewed.hi
-    assert (forced.verdict, codes(forced)) == (Verdict.INCONCLUSIVE, ["p-without-interval"])
+    assert (forced.verdict, codes(forced)) == (Verdict.INCONCLUSIVE, ["skewed", "p-without-interval"])
 
 
 @given(st.lists(st.integers(-7, 7), min_size=1, max_size=30))

@@ -8,19 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.stats import flips
 from analysis.stats.cluster import cluster_t, partition
-from analysis.stats.exact import (
-    SMALLEST_P,
-    as_integers,
-    bootstrap_mean,
-    cluster_flip_interval,
-    cluster_flip_p,
-    sign_flip_p,
-)
+from analysis.stats.exact import SMALLEST_P, as_integers, bootstrap_mean
+from analysis.stats.flips import flip_interval, flip_p, sign_flip_p
+
+
+def sums_of(values):
+    return np.array(values, dtype=np.int64)
 
 
 def bootstrap_interval(differences, level=0.95):
@@ -72,7 +71,7 @@ def enumerated_bootstrap(values, level):
 @given(st.lists(st.integers(-15, 15), min_size=1, max_size=6))
 def test_sign_flip_is_the_enumeration(values):
     assert Fraction(sign_flip_p(values)) == enumerated_flip_p(values)
-    assert Fraction(cluster_flip_p(values)) == enumerated_flip_p(values)
+    assert Fraction(flip_p(sums_of(values))) == enumerated_flip_p(values)
 
 
 @given(st.lists(st.integers(-7, 7), min_size=1, max_size=5), st.sampled_from([Fraction(9, 10), Fraction(19, 20)]))
@@ -114,7 +113,7 @@ def test_the_two_flips_agree_where_both_apply():
     rng = np.random.default_rng(5)
     for size in (7, 18, 29):
         values = rng.integers(-6, 8, size)
-        assert cluster_flip_p(values) == pytest.approx(sign_flip_p(values), rel=1e-12)
+        assert flip_p(values) == pytest.approx(sign_flip_p(values), rel=1e-12)
 
 
 def test_tiny_p_keeps_its_digits():
@@ -154,12 +153,13 @@ def test_large_samples_agree_with_the_t_and_are_fast(n, spread):
     assert p == pytest.approx(reference.p, abs=1 / (d.std() * n**0.5))  # a step of the lattice of sums
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 4)), min_size=6, max_size=8),
 )
 def test_inverted_interval_holds_exactly_the_shifts_that_are_not_rejected(clusters):
     sums, sizes = [d for d, _ in clusters], [n for _, n in clusters]
-    interval = cluster_flip_interval(sums, sizes)
+    interval = flip_interval(sums_of(sums), sums_of(sizes))
     assert interval is not None
     lower, upper = (round(100 * bound) for bound in interval)
     assume(lower < upper)  # else the bounds are the estimate, off the lattice
@@ -173,23 +173,67 @@ def test_inverted_interval_excludes_zero_exactly_where_the_test_rejects():
     for _ in range(200):
         sizes = rng.integers(1, 8, 12)
         sums = rng.integers(-3, 6, 12) * sizes
-        lower, upper = cluster_flip_interval(sums, sizes)
-        assert (lower > 0 or upper < 0) == (cluster_flip_p(sums) <= 0.05)
+        lower, upper = flip_interval(sums, sizes)
+        assert (lower > 0 or upper < 0) == (flip_p(sums) <= 0.05)
         outcomes.add(lower > 0)
     assert outcomes == {True, False}
 
 
 def test_too_few_clusters_bound_nothing():
-    assert cluster_flip_interval([4, 3, 5, 1, 2], [1, 1, 1, 1, 1]) is None  # 2^-4 = 0.0625
-    assert cluster_flip_interval([4, 3, 5, 1, 2, 6], [1, 1, 1, 1, 1, 1]) is not None
-    with pytest.raises(ValueError, match="too many"):
-        cluster_flip_p(np.ones(30, dtype=int))
+    assert flip_interval(sums_of([4, 3, 5, 1, 2]), np.ones(5, int)) is None  # 2^-4 = 0.0625
+    assert flip_interval(sums_of([4, 3, 5, 1, 2, 6]), np.ones(6, int)) is not None
 
 
 def test_equal_cluster_means_give_the_estimate_itself():
     # sums are 0.875 times the sizes: every other shift is rejected, and 0.875 is no multiple of 1/100
-    assert cluster_flip_interval([7, 14, 7, 7, 14, 7], [8, 16, 8, 8, 16, 8]) == (0.875, 0.875)
+    assert flip_interval(sums_of([7, 14, 7, 7, 14, 7]), sums_of([8, 16, 8, 8, 16, 8])) == (0.875, 0.875)
 
 
 def test_golden_clusters():
-    assert Fraction(cluster_flip_p([3, 3, 2, 2])) == Fraction(1, 8)
+    assert Fraction(flip_p(sums_of([3, 3, 2, 2]))) == Fraction(1, 8)
+
+
+# --- more units than can be counted, and sums that are no integers ---------------------------------------------
+
+
+@given(st.lists(st.integers(-200, 200), min_size=6, max_size=16))
+def test_convolving_is_counting(values):
+    sums = sums_of(values)
+    sums = sums if sums.sum() > 0 else -sums
+    assert flips._convolved(sums) == pytest.approx(flips._share_at_most_zero(sums), rel=1e-12)
+
+
+def test_a_lattice_is_fine_beside_the_scatter():
+    rng = np.random.default_rng(8)
+    for count in (12, 29, 30, 64, 300):
+        sums = rng.normal(0.3, 1, count) * rng.lognormal(0, 1, count)
+        draws = rng.choice([-1, 1], (20_000, count)) @ np.abs(sums)
+        share = (np.abs(draws) >= abs(sums.sum())).mean()
+        assert flip_p(sums) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 20_000) + 1e-3)
+
+
+def test_integers_and_the_same_as_floats_agree():
+    rng = np.random.default_rng(9)
+    for count in (12, 40):
+        sums, sizes = rng.integers(-30, 60, count), rng.integers(1, 9, count)
+        assert flip_p(sums * 1.0) == pytest.approx(flip_p(sums), rel=0.01)
+        exact, rounded = flip_interval(sums, sizes), flip_interval(sums * 1.0, sizes * 1.0)
+        assert rounded == pytest.approx(exact, abs=0.011)
+
+
+def test_one_huge_cluster_does_not_make_a_small_p():
+    # its sign alone decides the sign of the sum
+    assert flip_p(sums_of([10_000] + [-1] * 40)) == pytest.approx(1.0)
+    assert flip_p(sums_of([10_000] + [1] * 40)) == pytest.approx(2.0**-40)
+
+
+def test_an_interval_by_convolution_excludes_zero_where_its_test_rejects():
+    rng = np.random.default_rng(12)
+    outcomes = set()
+    for _ in range(20):
+        sizes = rng.integers(1, 20, 45)
+        sums = np.rint(rng.normal(0.35, 1, 45) * sizes).astype(int)
+        lower, upper = flip_interval(sums, sizes)
+        assert (lower > 0 or upper < 0) == (flip_p(sums) <= 0.05)
+        outcomes.add(lower > 0)
+    assert outcomes == {True, False}

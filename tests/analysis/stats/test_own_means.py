@@ -16,8 +16,8 @@ from analysis.report.render import report
 from analysis.report.result import to_json
 from analysis.stats.datasets import balanced_mean
 from analysis.wording import TAU_POOLED, Verdict, percent, with_interval
-from tests.analysis.cr2 import dense
 from tests.analysis.runs import prompts_of, study, two_runs, write_run
+from tests.analysis.stats.cr2 import dense, likeliest_icc
 
 BARE = {"gates": False, "history": False}
 
@@ -45,20 +45,11 @@ def from_files(run, keep):
     rows = keep(prompts.merge(emitted, on=key))
     ratio = rows["sum"].sum() / rows["count"].sum()
     influence = ((rows["sum"] - ratio * rows["count"]) / rows["count"].mean()).to_numpy()
+    weights = (rows["count"] / rows["count"].mean()).to_numpy(float)
     groups = pd.factorize(rows["cluster_id"])[0]
-    variance, df = dense(influence, groups, min(max(anova_icc(influence, groups), 0.0), 1.0))
+    variance, df = dense(rows["sum"] / rows["count"].mean(), groups, likeliest_icc(influence, groups, weights), weights)
     half = stats.t.ppf(0.975, df) * np.sqrt(variance)
     return ratio, ratio - half, ratio + half
-
-
-def anova_icc(values, groups):
-    of_group = [values[groups == g] for g in np.unique(groups)]
-    within = sum(((v - v.mean()) ** 2).sum() for v in of_group) / max(len(values) - len(of_group), 1)
-    between = sum(len(v) * (v.mean() - values.mean()) ** 2 for v in of_group) / (len(of_group) - 1)
-    if len(of_group) == len(values):
-        return 0.0
-    typical = (len(values) - sum(len(v) ** 2 for v in of_group) / len(values)) / (len(of_group) - 1)
-    return (between - within) / (between + (typical - 1) * within)
 
 
 @pytest.mark.parametrize("protocol", ["prefix", "generate"])

@@ -9,7 +9,7 @@ import pytest
 from statsmodels.stats.power import TTestPower
 
 from analysis.stats.families import adjust
-from analysis.stats.inference import fewest_that_differ
+from analysis.stats.method import Method
 from analysis.stats.sensitivity import clusters_needed, detectable, t_power
 from tests.analysis.stats.test_estimate import estimate, ratio
 
@@ -80,8 +80,8 @@ def test_ties_of_a_ratio_do_not_differ_though_their_linearised_values_do():
 
 def test_a_family_wants_more_units_that_differ():
     # 2^(1 - k) is below 0.05 from 6 flips on, below 1/120 from 8, below 1/1280 from 12
-    assert [fewest_that_differ("exact", 0.05 / k) for k in (1, 6, 64)] == [6, 8, 12]
-    assert fewest_that_differ("cluster t", 0.05 / 6) == 6
+    assert [Method.BOOTSTRAP.fewest_that_differ(0.05 / k) for k in (1, 6, 64)] == [6, 8, 12]
+    assert Method.T.fewest_that_differ(0.05 / 6) == 6
     seven = [estimate([1, 2, 3, 1, 2, 2, 1] + [0] * 50)] * 6
     assert seven[0].mde is not None
     assert {e.mde for e in adjust(seven)} == {None}
