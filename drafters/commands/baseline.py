@@ -1,8 +1,9 @@
-"""A drafter that learns nothing but counts: ``python -m drafters.baseline CONFIG [--run DIR]``.
+"""Drafters without training: ``python -m drafters.baseline CONFIG [--kind KIND] [--run DIR]``.
 
-Always proposes the most frequent next token of an arm's training answers (:class:`NextTokenArm`). It shows
-how much of an accepted length is template memory that needs no hidden states. The run that it makes is
-evaluated and compared like any other.
+``next-token`` always proposes the most frequent next token of an arm's training answers (:class:`NextTokenArm`). It
+shows how much of an accepted length is template memory that needs no hidden states. ``prompt-lookup`` proposes what
+followed the last tokens earlier in prompt and answer (:class:`LookupArm`). The runs are evaluated and compared like
+any other.
 """
 
 from __future__ import annotations
@@ -22,13 +23,41 @@ from analysis.runlog.writing import RunWriter
 from drafters.commands.train import arm_corpus, remember_prompts, run_folder
 from drafters.config import RunConfig, load_config
 from drafters.corpus.build import CorpusExample
+from drafters.decoding.lookup import LONGEST
 from drafters.evaluation.arms import NextTokenArm
 from drafters.prompts.sources import prompt_set_hash
 from drafters.provenance import environment
 from drafters.ranks import refuse_several_ranks
 from drafters.target.frozen import Target
 
+LOOKUP = "prompt-lookup"
+KINDS = ("next-token", LOOKUP)
 NEXT_TOKEN = "next_token.safetensors"  # checkpoints/next_token.safetensors: successor int64 [vocab], block_size
+
+
+def make_lookup_run(config: RunConfig, folder: Path, device: str) -> str:
+    """A run of prompt lookup for the target and block size of ``config``; returns a line for the user."""
+    refuse_several_ranks("the baseline")
+    if (folder / MANIFEST).exists():
+        return f"{folder}: exists already; nothing to do"
+    settings = config.model_dump(mode="json", include={"target", "target_dtype", "thinking"})
+    manifest = Manifest(
+        name=folder.name,
+        label="prompt lookup",
+        created_by="drafters.baseline",
+        target=Target.of_run(config.model_dump(), device).info(),
+        drafter=records.Drafter(
+            config={"kind": LOOKUP, "longest_match": LONGEST, "block_size": config.drafter.block_size}
+        ),
+        training=records.Training(
+            status="complete", settings=settings, settings_sha256=settings_hash(settings), seeds={}, examples=0
+        ),
+        environment=environment(device),
+    )
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    remember_prompts(folder / "checkpoints", [])
+    RunWriter(folder, manifest).save()
+    return f"{folder}: prompt lookup, blocks of {config.drafter.block_size}"
 
 
 def make_next_token_run(config: RunConfig, folder: Path, device: str) -> str:
@@ -82,10 +111,12 @@ def load_next_token(path: Path) -> NextTokenArm:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
-    parser = Parser(prog="python -m drafters.baseline", description="Count the most-frequent-next-token baseline.")
+    parser = Parser(prog="python -m drafters.baseline", description="Make the run of a drafter without training.")
     parser.add_argument("config", help="configuration of an arm: its target, corpus and block size are used")
-    parser.add_argument("--run", metavar="DIR", help="run folder (default: runs/next-token)")
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help=f"what to propose (default: {KINDS[0]})")
+    parser.add_argument("--run", metavar="DIR", help="run folder (default: runs/KIND)")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args(argv)
-    print(make_next_token_run(load_config(args.config), run_folder("next-token", args.run), args.device))
+    make = make_lookup_run if args.kind == LOOKUP else make_next_token_run
+    print(make(load_config(args.config), run_folder(args.kind, args.run), args.device))
     return 0

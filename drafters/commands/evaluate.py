@@ -19,10 +19,10 @@ from analysis.runlog.addresses import resolve
 from analysis.runlog.manifest import Evaluation, settings_hash
 from analysis.runlog.reading import Run, read_manifest
 from drafters.checkpoints.folder import load_drafter, weights_sha256
-from drafters.commands.baseline import NEXT_TOKEN, load_next_token
+from drafters.commands.baseline import LOOKUP, NEXT_TOKEN, load_next_token
 from drafters.commands.train import FINAL, TRAINING_PROMPTS, default_device
 from drafters.config import parse
-from drafters.evaluation.arms import Arm, BlockArm
+from drafters.evaluation.arms import Arm, BlockArm, LookupArm
 from drafters.evaluation.controls import CONTROLS, control_arm, control_run, weights_of
 from drafters.evaluation.gates import GATE_SAMPLING
 from drafters.evaluation.generation import Generate, GenerateSettings
@@ -176,6 +176,8 @@ def load_arm(folder: Path, target: Target, device: str) -> Arm:
     """
     manifest = read_manifest(str(folder))
     checkpoints = weights_of(folder, manifest)
+    if manifest.drafter and manifest.drafter.config.get("kind") == LOOKUP:
+        return LookupArm(manifest.drafter.config["block_size"])
     if (checkpoints / NEXT_TOKEN).exists():
         return load_next_token(checkpoints / NEXT_TOKEN)
     final = checkpoints / FINAL

@@ -193,7 +193,7 @@ def top_two_margin(target: Target, tokens: Sequence[int]) -> float:
 
 def _drafter(arm: Arm) -> Any:
     if not isinstance(arm, BlockArm):
-        raise DataError("the next-token baseline has no decoder; evaluate it with --protocol prefix")
+        raise DataError("a baseline without training has no decoder; evaluate it with --protocol replay or prefix")
     return arm.drafter
 
 

@@ -14,7 +14,7 @@ from analysis.runlog.load import load
 from analysis.runlog.reading import Run
 from analysis.runlog.step_rules import broken_rules
 from drafters.checkpoints.folder import load_drafter
-from drafters.commands import evaluate, train
+from drafters.commands import baseline, evaluate, train
 from drafters.decoding.decode import decode
 from drafters.decoding.lookup import lookup
 from drafters.evaluation.arms import NO_DRAFT, BlockArm, LookupArm, NextTokenArm, Passage
@@ -300,3 +300,14 @@ def test_a_conversation_goes_on_with_the_targets_own_answers(trained, monkeypatc
 def test_what_belongs_to_generate_is_refused(trained, capsys):
     assert run(evaluate, "arm", *COMMON, "--temperature", "1") == 64
     assert "--temperature is for --protocol generate" in capsys.readouterr().err
+
+
+def test_baselines_are_evaluated_beside_an_arm(trained):
+    assert run(baseline, "arm.yaml", "--kind", "prompt-lookup") == 0
+    assert run(baseline, "arm.yaml") == 0
+    assert run(evaluate, "arm", "prompt-lookup", "next-token", *COMMON) == 0
+    hashes = [rows(name, "prompts")["output_hash"].tolist() for name in ("arm", "prompt-lookup", "next-token")]
+    assert hashes[0] == hashes[1] == hashes[2]
+    lookups = rows("prompt-lookup", "acceptance")
+    assert lookups["drafted"].max() == 5 and lookups["emitted"].sum() == rows("arm", "acceptance")["emitted"].sum()
+    assert Run.open("prompt-lookup").manifest.drafter.config["kind"] == "prompt-lookup"
