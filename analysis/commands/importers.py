@@ -18,7 +18,7 @@ from analysis.importers.plain import FIELDS, parse_mapping
 from analysis.importers.questions import read_questions, with_questions
 from analysis.importers.registry import FORMATS, Options
 from analysis.importers.summary import describe
-from analysis.importers.write import write_run
+from analysis.importers.write import source_files, write_run
 from analysis.runlog.addresses import MANIFEST
 from analysis.wording import one_line
 
@@ -64,12 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(f"{folder} {there}; choose another --out, or remove it")
     runs = [with_questions(run, questions, args.questions) for run in collected.runs] if questions else collected.runs
     print(f"format: {collected.runs[0].format}")
+    sources = source_files({str(path): path for path in args.files})
     for run, folder in zip(runs, folders, strict=True):
         labelled = replace(run, label=args.label) if args.label and len(runs) == 1 else run
         for line in describe(labelled):
             print(one_line(line) if not line.startswith("  ") else f"  {one_line(line)}")
         try:
-            write_run(folder, labelled, name=folder.name, caveats=collected.caveats())
+            write_run(folder, labelled, name=folder.name, caveats=collected.caveats(), sources=sources)
         except OSError as error:
             raise UsageError(f"cannot write {folder}: {error.strerror}; choose another --out") from error
         print(f"written: {folder}")

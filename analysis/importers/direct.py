@@ -11,7 +11,7 @@ from analysis.errors import DataError, DraftlabError, UsageError
 from analysis.importers.collect import Collected, collect
 from analysis.importers.model import Imported
 from analysis.importers.registry import Options
-from analysis.importers.write import write_run
+from analysis.importers.write import source_files, write_run
 from analysis.runlog.addresses import MANIFEST, located
 from analysis.runlog.reading import Run
 
@@ -56,7 +56,13 @@ def open_references(
         given, reference, imported, collected = item
         name = _name(reference, imported)
         target = folder / str(number) / name
-        write_run(target, _with_categories(imported, categories), name=name, caveats=collected.caveats())
+        write_run(
+            target,
+            _with_categories(imported, categories),
+            name=name,
+            caveats=collected.caveats(),
+            sources=source_files({given: _path(reference)}),
+        )
         runs.append(replace(Run.open(target), address=given))  # what is wrong with it is told of the file
     return runs
 
@@ -101,6 +107,12 @@ def _file(reference: str) -> tuple[Path | None, str | None]:
         return path, None
     name, _, condition = reference.rpartition(_SELECT)
     return (Path(name), condition) if name and Path(name).is_file() else (None, None)
+
+
+def _path(reference: str) -> Path:
+    path, _ = _file(reference)
+    assert path is not None
+    return path
 
 
 def _pick(reference: str, runs: Sequence[Imported], condition: str | None) -> Imported:

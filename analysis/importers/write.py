@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,19 +13,40 @@ import pyarrow as pa
 
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import cluster_of
-from analysis.runlog.manifest import Evaluation, Manifest, Target, settings_hash
+from analysis.runlog.manifest import Evaluation, Manifest, SourceFile, Target, settings_hash
 from analysis.runlog.outputs import hash_of_text, hash_of_tokens, ids_of_words, repetition, words
 from analysis.runlog.schema import TABLES
 from analysis.runlog.writing import RunWriter
 
 CREATED_BY = "analysis.importers"
+#: Raised where an importer reads a known format otherwise than before.
+IMPORTER_VERSION = 1
 PROTOCOL: Literal["generate"] = "generate"
 NO_DATASET = "all"
 #: Responses whose rows are made at a time.
 _AT_A_TIME = 10_000
 
 
-def write_run(folder: Path | str, run: Imported, *, name: str, caveats: Sequence[str] = ()) -> None:
+def source_files(paths: Mapping[str, Path]) -> list[SourceFile]:
+    """The record of the files that a run is made of: ``paths``, by how the user called each."""
+    found = []
+    for given, path in paths.items():
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append(
+            SourceFile(path=given, bytes=path.stat().st_size, sha256=digest, importer_version=IMPORTER_VERSION)
+        )
+    return found
+
+
+def write_run(
+    folder: Path | str,
+    run: Imported,
+    *,
+    name: str,
+    caveats: Sequence[str] = (),
+    sources: Sequence[SourceFile] = (),
+) -> None:
     """Write ``run`` as a complete run folder.
 
     Responses become acceptance, prompts and timings rows of protocol ``generate``, aggregates throughput rows, and
@@ -55,6 +76,7 @@ def write_run(folder: Path | str, run: Imported, *, name: str, caveats: Sequence
             )
         },
         caveats=[*run.notes, *([f"not known: {', '.join(run.unknown)}"] if run.unknown else []), *caveats],
+        sources=list(sources) or None,
     )
     writer = RunWriter(folder, manifest)
     if keyed:

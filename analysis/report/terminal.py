@@ -21,7 +21,7 @@ def terminal() -> Console:
     """Standard output, plain; a terminal without UTF-8 shows ? for what it lacks, and the report is whole."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 110)
+    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
 
 
 def summarise(comparison: Comparison, console: Console) -> None:

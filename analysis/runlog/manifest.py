@@ -85,6 +85,15 @@ class Environment(_Record):
     git_commit: str | None = None
 
 
+class SourceFile(_Record):
+    """A log file of another tool that the run was imported from. ``path``: as it was given."""
+
+    path: str
+    bytes: int
+    sha256: str
+    importer_version: int
+
+
 class Manifest(_Record):
     """``run.json``. ``status`` is ``complete`` only when every stage in it is."""
 
@@ -102,6 +111,7 @@ class Manifest(_Record):
     environment: Environment = Field(default_factory=Environment)
     timings: dict[str, float] = Field(default_factory=dict)  # seconds per stage
     caveats: list[str] = Field(default_factory=list)
+    sources: list[SourceFile] | None = None  # of an imported run
     tables: dict[str, list[Part]] = Field(default_factory=dict)
 
     def overall_status(self) -> Status:

@@ -369,6 +369,8 @@ def _provenance(arm: ArmSummary) -> Mapping[str, object]:
         "made by": m.created_by,
         "parent": m.parent,
         "variant": m.variant,
+        "imported from": "; ".join(f"{s.path} ({s.bytes:,} bytes, sha256 {s.sha256[:12]})" for s in m.sources or ())
+        or None,
         "target": target.id if target else None,
         "note on the target": target.note if target else None,
         "checkpoint (sha256)": checkpoint[:12] if checkpoint else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from analysis import compare_runs
 from analysis.commands.check import main as check
 from analysis.commands.compare import main
+from analysis.commands.importers import main as importers
 from analysis.commands.power import main as power
 from analysis.errors import Exit, run_command
 from analysis.keys import natural
@@ -194,3 +196,13 @@ def test_results_save_themselves_and_show_as_latex_and_html(tmp_path):
     latex = found.to_latex()
     assert latex.startswith("\\begin{tabular}") and "\\toprule" in latex and "accepted\\_length" in latex
     assert "<table" in found._repr_html_() and Run.open(a).name in found._repr_html_() + "one"
+
+
+def test_imported_runs_keep_where_they_come_from(tmp_path):
+    path = logs.write(tmp_path, "answers.jsonl")
+    assert run_command(importers, [str(path), "--out", str(tmp_path / "run")]) == Exit.OK
+    (source,) = Run.open(tmp_path / "run").manifest.sources
+    data = path.read_bytes()
+    assert (source.path, source.bytes, source.sha256) == (str(path), len(data), hashlib.sha256(data).hexdigest())
+    assert source.importer_version >= 1
+    assert source.sha256[:12] in compare_runs(path, path).to_markdown()
