@@ -1,7 +1,7 @@
 """From runs of speculative-decoding drafters to conclusions: ``from analysis import compare_runs``.
 
 ``compare_runs`` compares two runs, ``compare_many`` several with the first, ``compare_seeds`` several trainings of two
-arms. Importing the package costs nothing: what it offers is loaded when it is asked for.
+arms. Importing the package is cheap: modules are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a result meets its rendering: the one hook between them, so that results know nothing of reports.
+"""The hook between results and their rendering, so that results do not depend on reports.
 
 The package registers the renderer (``analysis/__init__.py``). It is loaded when a result is first shown: comparing in a
 script needs neither templates nor matplotlib.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Renderer(Protocol):
-    """What can be shown of a result (:mod:`analysis.report.notebook`)."""
+    """The ways to show a result (:mod:`analysis.report.notebook`)."""
 
     def headline(self, result: Any) -> str: ...
     def summary(self, result: Any) -> str: ...
@@ -27,7 +27,7 @@ _load: Callable[[], Renderer] | None = None
 
 
 def use_renderer(load: Callable[[], Renderer]) -> None:
-    """Show results with what ``load`` returns; it is called when there is something to show."""
+    """Show results with the renderer that ``load`` returns; it is called when a result is first shown."""
     global _load
     _load = load
 
@@ -46,8 +46,7 @@ class Shown:
         return _renderer().report(self)
 
     def figures(self) -> list[Any]:
-        """Every figure that there are data for, as :class:`analysis.report.plots.style.Plot`: each shows itself in a
-        notebook."""
+        """All figures with data, as :class:`analysis.report.plots.style.Plot`; notebooks display them."""
         return _renderer().figures(self)
 
     def save(self, folder: str | Path) -> Path:

@@ -1,7 +1,7 @@
-"""What can go wrong, as exceptions that carry an exit code, and the frame that every command runs in.
+"""Exceptions that carry an exit code, and the wrapper in which every command runs.
 
-A message is one line: what is wrong, where, and how to mend it. Exit codes are the same for all
-commands (see :class:`Exit`), so that CI can tell a bad file from a failed rule.
+A message is one line: what is wrong, where, and how to fix it. Exit codes are the same for all
+commands (see :class:`Exit`), so CI can distinguish a bad file from a failed rule.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ class Exit(IntEnum):
 
 
 class DraftlabError(Exception):
-    """A failure that the user can mend: shown as one line, never as a traceback."""
+    """A failure that the user can fix: shown as one line, never as a traceback."""
 
     exit_code = Exit.INTERNAL
 
 
 class UsageError(DraftlabError):
-    """The command was called wrongly, or something that it needs is not installed."""
+    """The command line is wrong, or a required package is not installed."""
 
     exit_code = Exit.USAGE
 
 
 class DataError(DraftlabError):
-    """A file, run or configuration that cannot be used as it is."""
+    """A file, run or configuration is invalid."""
 
     exit_code = Exit.DATA
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with our usage code: its own, 2, means *inconclusive* here."""
+    """argparse with exit code 64 for usage errors; its default, 2, means *inconclusive* here."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -56,20 +56,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def finite(text: str) -> float:
-    """A number, for an argument: neither NaN nor infinite."""
+    """Argument type: a finite number."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a finite number")
     return number
 
 
 def out_folder(text: str) -> Path:
-    """A folder, for an argument: an empty name, as of a variable that is not set, would be the working directory."""
+    """Argument type: a folder. An empty name is an error: an unset shell variable would mean the working directory."""
     if not text:
-        raise argparse.ArgumentTypeError("the name of a folder is empty")
+        raise argparse.ArgumentTypeError("the folder name is empty")
     return Path(text)
 
 
@@ -78,7 +78,7 @@ def run_command(
 ) -> int:
     """Run a command's ``main`` and turn every failure into one line on stderr and an exit code.
 
-    ``resumes``: whether the same command again goes on where it was stopped. ``DRAFTLAB_TRACEBACK=1`` shows the
+    ``resumes``: whether repeating the command continues where it stopped. ``DRAFTLAB_TRACEBACK=1`` shows the
     traceback of an internal error.
     """
     try:
@@ -87,9 +87,9 @@ def run_command(
         _complain(" ".join(str(error).split()))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        _complain("interrupted" + ("; the same command again goes on from the last saved state" if resumes else ""))
+        _complain("interrupted" + ("; repeat the command to continue from the last saved state" if resumes else ""))
         return int(Exit.INTERRUPTED)
-    except BrokenPipeError:  # `... | head`: the reader has what it wanted
+    except BrokenPipeError:  # `... | head`: the reader closed the pipe
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - keeps the interpreter's last flush quiet
         return int(Exit.OK)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Rows found by their key columns, without a Python object per row: what joins of a million prompts rest on."""
+"""Look-up of rows by key columns, without a Python object per row: for joins of a million prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
-#: A table from code to row may have so many places per row; codes that are sparser are sorted and searched.
+#: Maximum size of a direct look-up table, in entries per row; sparser codes are sorted and searched.
 _SPARSEST = 4
 
 
@@ -21,7 +21,7 @@ class KeyIndex:
     """Finds rows by key.
 
     ``columns``: the key columns of n >= 1 rows, (n,) each, without nulls. ``repeated``: whether a key occurs twice;
-    then one of its rows is found. Raises ValueError for more combinations of values than int64 can number.
+    a look-up then returns one of its rows. Raises ValueError if the combinations of values exceed int64.
     """
 
     def __init__(self, columns: Sequence[Column]):
@@ -29,7 +29,7 @@ class KeyIndex:
         self._columns = [flat(column) for column in columns]
         self._after = 0
         encoded = [column.dictionary_encode() for column in self._columns]
-        # values that occur once each are the column itself: one copy less of a million ids
+        # if all values are distinct, they are the column itself: this saves a copy of a million ids
         self._values = [
             column if len(places.dictionary) == n else places.dictionary
             for column, places in zip(self._columns, encoded, strict=True)
@@ -50,8 +50,8 @@ class KeyIndex:
             self.repeated = bool((self._sorted[1:] == self._sorted[:-1]).any())
 
     def follow(self, columns: Sequence[pa.Array]) -> slice | None:
-        """Rows of the keys in ``columns``, if they are those after the rows last followed, or start with the last of
-        them: so logs that are in order need no search. Else None."""
+        """Rows of the keys in ``columns`` if they directly follow the rows of the last call, or start with its last
+        row; else None. Logs in order need no search."""
         length = len(columns[0])
         for start in (self._after - 1, self._after):
             if 0 <= start <= len(self._columns[0]) - length and all(
@@ -62,7 +62,7 @@ class KeyIndex:
         return None
 
     def find(self, columns: Sequence[Column]) -> NDArray[np.int64]:
-        """(m,) rows of the keys in ``columns``, (m,) each; -1 for a key that no row has."""
+        """(m,) rows of the keys in ``columns``, (m,) each; -1 for an unknown key."""
         places = [
             pc.index_in(flat(column).cast(values.type), value_set=values)
             for column, values in zip(columns, self._values, strict=True)
@@ -73,11 +73,11 @@ class KeyIndex:
                 unknown |= place.is_null().to_numpy(zero_copy_only=False)
         codes = self._codes([place.fill_null(0) if place.null_count else place for place in places])
         if self._row_of is not None:
-            found = self._row_of[codes]
+            rows = self._row_of[codes]
         else:
             place = np.minimum(np.searchsorted(self._sorted, codes), self._sorted.size - 1)
-            found = np.where(self._sorted[place] == codes, self._rows[place], -1)
-        return np.where(unknown, -1, found) if unknown.any() else found
+            rows = np.where(self._sorted[place] == codes, self._rows[place], -1)
+        return np.where(unknown, -1, rows) if unknown.any() else rows
 
     def _codes(self, places: Sequence[pa.Array]) -> NDArray[np.int64]:
         """One integer per key, from the places of its parts among the values of their columns."""
@@ -95,12 +95,12 @@ def flat(column: Column) -> pa.Array:
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """These rows; all of them in order are not copied."""
+    """These rows, without a copy if they are all rows in order."""
     return table if in_order(rows, len(table)) else table.take(pa.array(rows))
 
 
 def in_order(rows: NDArray[np.int64], n: int) -> bool:
-    """Whether ``rows`` are all of n rows, as they stand."""
+    """Whether ``rows`` are all n rows in their original order."""
     return rows.size == n and bool((rows == np.arange(n)).all())
 
 

@@ -1,4 +1,4 @@
-"""Every word and number format of a conclusion, in one place: verdicts, cautions, estimands, methods, p-values."""
+"""The words and number formats of every conclusion: verdicts, estimands, methods, p-values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What a paired estimate says. Better means longer accepted runs, in either protocol."""
+    """The conclusion of a paired estimate. Better means more accepted tokens, in either protocol."""
 
     B_BETTER = "B better"
     A_BETTER = "A better"
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Estimand:
-    """A metric of one arm; what is estimated is its difference, B - A, over the same prompts."""
+    """A metric of one arm. The estimate is its difference, B - A, over the same prompts."""
 
     key: str
     name: str
@@ -47,7 +47,7 @@ TAU_MEAN = Estimand(
     "tokens emitted per verification step of each response (the answer to one turn of a prompt), averaged over "
     "responses; the bonus token counts, the prefill token does not",
 )
-#: Beside TAU_MEAN where prompts have several turns.
+#: Shown beside TAU_MEAN if prompts have several turns.
 TAU_PROMPTS = Estimand(
     "tau_mean_prompts",
     "tau, mean over prompts",
@@ -71,7 +71,7 @@ SPEEDUP_MEAN = Estimand(
 THROUGHPUT = Estimand(
     "throughput", "throughput ratio", "output tokens per second of a serving trial, B over A within a block", "times"
 )
-#: What may be the headline, per protocol; the first is the default. Whole answers come before first blocks.
+#: The metrics that can be the headline, by protocol; the first is the default. Whole answers come before first blocks.
 HEADLINES = {"replay": (TAU_POOLED, TAU_MEAN), "generate": (TAU_POOLED, TAU_MEAN), "prefix": (ACCEPTED_LENGTH,)}
 METRICS = tuple(dict.fromkeys(estimand.key for estimands in HEADLINES.values() for estimand in estimands))
 
@@ -81,7 +81,7 @@ BALANCED = "_balanced"
 
 
 def balanced(estimand: Estimand) -> Estimand:
-    """The estimand with every data set weighing the same, whatever its number of prompts."""
+    """The same estimand with equal weight per data set, whatever its number of prompts."""
     return Estimand(
         f"{estimand.key}{BALANCED}",
         f"{estimand.name}, data sets equal",
@@ -90,7 +90,7 @@ def balanced(estimand: Estimand) -> Estimand:
     )
 
 
-#: How interval and p of an estimate were made.
+#: How the interval and p of an estimate were computed.
 METHODS = {
     "exact": "exact percentile bootstrap of the mean; exact sign-flip test",
     "cluster flip": "exact sign-flip test of whole clusters; interval by its inversion",
@@ -103,129 +103,13 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class Caution:
-    """A warning as data: a stable code for machines, a sentence for people."""
-
-    code: str
-    text: str
-
-
-_CAUTIONS = {
-    "no-pairs": "No pair is left here, so nothing is estimated.",
-    "single-pair": "One pair only: there is no interval, and no test can reject.",
-    "few-pairs": "{n} pairs only: no exact two-sided p can be below {least}, so nothing can be concluded at 5%.",
-    "few-units": "{differ} of {units} differ: with fewer than 30 that do, by their effective number, or fewer than 100 "
-    "that differ in one direction alone, intervals are too narrow and verdicts too frequent where differences are "
-    "skewed or rare, whatever the method (reports/validation.md).",
-    "skewed": "The differences are skewed (skewness of the mean {skewness:.2f}, above {most:g}): intervals are too "
-    "narrow on one side and verdicts too frequent (reports/validation.md).",
-    "dominated": "{n} clusters, but only about {effective:.1f} effective: a few clusters, or a few long answers, carry "
-    "most of the mean.",
-    "few-differ": "{n} of {units} differ, and a test wants {least} that do: what difference could have been found "
-    "(MDE), or how many prompts one wants, cannot be told from so few.",
-    "one-cluster": "All prompts belong to one cluster: there is no interval, and no test can reject.",
-    "few-clusters": "{n} clusters only: no exact two-sided p can be below {least}, so no interval at 95% has ends.",
-    "zero-variance": "All {n} pairs differ by the same amount: the interval is a point for want of spread, not by "
-    "certainty.",
-    "zero-cluster-error": "Prompts differ but all {n} clusters have the same mean difference: the cluster standard "
-    "error is 0, which gives no interval.",
-    "p-without-interval": "p = {p} but the interval holds 0: the test asks for symmetry about 0, the interval for the "
-    "mean, and they disagree.",
-    "seeds-without-prompts": "Over seeds alone p = {seeds}, over seeds and prompts p = {p}: on these prompts another "
-    "training would probably show the difference again, on other prompts it may not.",
-    "few-clusters-crossed": "{n} clusters of prompts only: an interval over seeds and prompts requires {least}.",
-    "alone-not-in-family": "Told from 0 alone (p = {alone}), not within its family of {size} (p = {p} by Holm).",
-    "interval-without-p": "The interval excludes 0 but p = {p}{adjusted}: they disagree.",
-    "inside-margin": "The difference is told from 0 (p = {p}) but lies inside the margin of {margin:g} stated "
-    "beforehand, so it counts as none.",
-    "unseen-values": "Not shown to be equivalent: {units} cannot exclude a kind of prompt that is none of them and "
-    "would move the mean to the margin of {margin:g} (p = {p}; the arms' values are up to {reach:.3g} apart); "
-    "about {wanted} could.",
-    "no-range": "Not shown to be equivalent: every value of both arms is the same, which does not tell how far values "
-    "can differ.",
-    "no-margin": "The margin is one of {declared}; {metric} has none of its own, so that its verdict cannot be "
-    "'equivalent'.",
-    "small-datasets": "No interval with data sets weighing the same: under {least} clusters in {names}.",
-    "simpson": "Simpson: the pooled difference is {pooled:+.3f}, but every data set has the opposite sign; the arms "
-    "differ in how their steps spread over the data sets.",
-    "simpson-balanced": "Simpson: the pooled difference is {pooled:+.3f}, with data sets weighing the same it is "
-    "{balanced:+.3f}; the mix of prompts decides the sign.",
-    "verdict-by-mix": "Pooled, the verdict is {pooled}, with data sets weighing the same it is {balanced}: the mix of "
-    "prompts decides it.",
-    "heterogeneity-left-out": "Not in the comparison of data sets, for want of a standard error or of {least} prompts "
-    "(or clusters) that differ: {names}.",
-    "few-datasets": "{n} data sets say little about how much data sets differ in general; do not read much into the "
-    "share between them.",
-    "shared-clusters": "Some clusters span data sets, so data sets are not independent: the test that all are equal "
-    "is approximate.",
-    "pairs-lost": "{n} of {total} prompts have no pair and are excluded: {reasons}.",
-    "missing-differs": "Not missing at random: on the {n} prompts without a pair the mean of {arm} is {lost}, on "
-    "those with one {kept} ({difference}, {p}). The comparison is about the kept prompts only.",
-    "missing-bounds": "Over these and {n} more prompts that one arm has, the difference could be anywhere from "
-    "{bounds} ({seen} over the pairs), if unknown values lie between {least} and {most}.",
-    "not-lossless": "{run}: {n} of {total} outputs differ from plain decoding where the target's two best logits were "
-    "not tied: this arm is not lossless here.",
-    "claims-disagree": "On {n} of {total} prompts the outputs of the arms differ, yet both claim to match plain "
-    "decoding: at most one of them can. Check the decoding settings, and the baseline of each run.",
-    "values-by-order": "The tables have no prompt ids: rows are paired by their order, which nothing confirms.",
-    "values-alone": "A table of values records neither target, drafter, training nor how prompts were chosen, so "
-    "whether the arms were treated alike is not known.",
-    "other-protocol": "Protocol {protocol} is in both runs but not shown: {reason}.",
-    "same-run": "A and B are one run: all tables have the same bytes, so that nothing can differ.",
-    "baseline-drafts": "The baseline {run} is not plain decoding: its verification steps give {tau:.2f} tokens each. "
-    "Speed-ups over it are not speed-ups over plain decoding.",
-    "unfinished": "{run} is {status}, not complete: its numbers may change.",
-    "gates-nan": "{run}: gate_stats holds NaN or infinite values; the section on gates is left out.",
-    "differs": "The arms differ in {what}: {a} (A) against {b} (B).",
-    "unknown": "Not known to be equal in both arms: {what}.",
-    "history-nan": "{run}: the training loss is NaN or infinite at {n} of {total} steps, first at step {first}.",
-    "history-short": "{run}: the history has {n} steps, the manifest says {total}: training is not all here.",
-    "history-diverged": "{run}: the training loss ended at {last:.2f}, after {best:.2f} at its best: it diverged.",
-    "history-rising": "{run}: validation accepted length was still rising at the end ({before:.2f} at three quarters "
-    "of the training, {last:.2f} at the end): more training would change this arm.",
-    "post-hoc": "Post hoc: the data set(s) {names} were picked out of {total} by whoever ran this, and not all of "
-    "their prompts are recorded as a confirmatory set. Read it as a lead, not as a finding.",
-    "exploratory": "The prompts are recorded as exploratory: a finding here wants confirming on prompts not yet used.",
-    "mixed-roles": "Exploratory and confirmatory prompts are mixed here: {roles}.",
-    "overlap": "{prompts} confirmatory prompts were also in an exploratory evaluation, and {clusters} clusters of "
-    "confirmatory prompts were: what was explored cannot confirm.",
-    "below-published": "Both arms are clearly below the published {method} drafter of this target: tau {a:.2f} and "
-    "{b:.2f} against {published:.2f} ({datasets}, {source}). A difference between two weak drafters may not carry "
-    "over.",
-    "loops": "{n} of {total} outputs of {arm} mostly repeat themselves, and loops are easy to draft: its pooled tau is "
-    "{tau}, without them {without}.",
-    "lengths-differ": "Outputs are {a} tokens long in the mean under A and {b} under B: pooled numbers then weigh "
-    "different text.",
-    "baseline-differs": "The output of {arm} differs from the baseline's on {n} of {total} prompts{where}: greedy and "
-    "lossless decoding would give the same, up to near-ties.",
-    "few-seeds": "{n} training seeds are too few for a verdict about training, which requires {least}.",
-    "one-training": "Arm {side} is one run, {run}, which is not recorded as untrained: the interval covers other "
-    "trainings of the other arm, not of this one.",
-    "unknown-in-arm": "Not recorded in every run of arm {side}, so not known to be equal: {what}.",
-    "unpaired-seeds": "The arms have different seeds, so their runs are not paired but treated as independent.",
-    "one-session": "Each arm was timed in one session. An interval over prompts does not cover what differs between "
-    "sessions (reruns of one model differ by several percent), so there is no verdict on speed. Timing by turns in one "
-    "session (python -m drafters.evaluate RUN_A RUN_B --protocol generate --baseline) gives one, and so do repeated "
-    "sessions of both arms (--sessions-a, --sessions-b).",
-    "few-sessions": "{n} timing sessions per arm are too few for a verdict on speed; it takes {least}.",
-    "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "
-    "training run: each arm was trained once, and another seed could move the difference.",
-}
-
-
-def caution(code: str, *, named: str | None = None, **facts: object) -> Caution:
-    """The caution of this code, with its facts filled in; ``named`` makes it ``<named>-<code>``."""
-    return Caution(f"{named}-{code}" if named else code, _CAUTIONS[code].format(**facts))
-
-
 def number(value: float | None, digits: int = 3) -> str:
-    """Fixed decimals; an em dash for what is not defined."""
+    """Fixed decimals; an em dash for None."""
     return "—" if value is None else f"{value + 0.0:.{digits}f}"
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """Fixed decimals with a sign, none on what rounds to 0."""
+    """Fixed decimals with a sign; no sign if the value rounds to 0."""
     if value is None:
         return "—"
     text = f"{value:+.{digits}f}"
@@ -238,7 +122,7 @@ def interval(lo: float | None, hi: float | None, digits: int = 3) -> str:
 
 
 def with_interval(value: float | None, lo: float | None, hi: float | None, digits: int = 3) -> str:
-    """``3.785 (3.13 to 4.44)``: a mean and its interval, to two digits; bare where there is none."""
+    """``3.785 (3.13 to 4.44)``: a mean with its interval to two digits; the mean alone without one."""
     bounds = "" if lo is None or hi is None else f" ({number(lo, 2)} to {number(hi, 2)})"
     return number(value, digits) + bounds
 
@@ -249,7 +133,7 @@ def times(estimate: float, lo: float | None, hi: float | None) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Three digits, never 0: below 1e-12 it says so."""
+    """Three significant digits, never 0; values below 1e-12 are shown as ``<1e-12``."""
     if p is None:
         return "—"
     return "<1e-12" if p < 1e-12 else f"{p:.3g}"
@@ -262,7 +146,7 @@ def equals_p(p: float | None) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a percentage; a dash for none, and for a share of nothing (NaN)."""
+    """A share as a percentage; a dash for None and NaN."""
     return "—" if share is None or math.isnan(share) else f"{100 * share:.{digits}f}%"
 
 
@@ -275,8 +159,8 @@ _BREAKS = re.compile("[\\s\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u
 
 
 def one_line(text: object) -> str:
-    """``text`` on one line, without control characters and overrides of the writing direction: names come from
-    files and may hold anything."""
+    """``text`` on one line, without control characters and bidirectional overrides: names come from files and may
+    contain anything."""
     return _BREAKS.sub(" ", str(text)).strip() or "(none)"
 
 
@@ -292,7 +176,7 @@ def cut_apart(names: Sequence[str], at_most: int) -> list[str]:
 
 
 def headline(verdict: Verdict, metric: Estimand, arms: Sequence[tuple[str, float | None]], facts: str) -> str:
-    """The conclusion as a sentence. ``arms``: label and mean of A, then of B; ``facts``: difference, interval, p, n."""
+    """The conclusion in one sentence. ``arms``: label and mean of A, then B; ``facts``: difference, interval, p, n."""
     (name_a, mean_a), (name_b, mean_b) = arms
     unit = f" {metric.unit}" if metric.unit else ""
     a, b = (name if name.endswith(f"({side})") else f"{name} ({side})" for name, side in ((name_a, "A"), (name_b, "B")))

@@ -1,4 +1,4 @@
-"""What ``python -m analysis.compare`` does, once it is known what is asked."""
+"""The work of ``python -m analysis.compare``, after the arguments are parsed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Opened:
 def carry_out(args: argparse.Namespace) -> int:
     """Compare, write the report, print the summary; the exit code."""
     rules = [parse_rule(text) for text in args.fail_if]
-    margin_of(args.margin)  # a wrong call is told before large logs are read
+    margin_of(args.margin)  # report invalid arguments before large logs are read
     require_coverage(args.min_coverage)
     if (column := values.column_of(args)) is not None:
         return values.compare_tables(args, column, rules)
@@ -139,17 +139,17 @@ def _seeds(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], r
     study = compare_seeds(opened.runs, opened.vs, **options)
     judgements = [judge(rule, study) for rule in rules]
     report = write_seeds(study, folder_of(args, seeds_folder(study)))
-    told = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
-    lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in told if line)]
+    notes = [seed_sections.interval_made_of(study), seed_sections.seeds_that_would_do(study)]
+    lines = [seed_sections.headline(study), seed_sections.meaning(study), *(line for line in notes if line)]
     lines += [f"caution: {text}" for text in seed_sections.cautions(study)]
     show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 
 
 def _without_steps(a: Run, b: Run, args: argparse.Namespace) -> int:
-    """Totals, or times alone, beside each other, with what they cannot say; a rule on them cannot be judged."""
+    """Compare totals or times only. Such logs have no intervals over prompts, so rules cannot be judged."""
     if args.fail_if or args.baseline:
-        raise UsageError("logs without verification steps of prompts allow neither --fail-if nor --baseline")
+        raise UsageError("--fail-if and --baseline require logs with verification steps per prompt")
     folder = folder_of(args, f"{a.name}-vs-{b.name}")
     if any(map(has_totals_alone, (a, b))):
         totals = compare_totals(a, b, strict=args.strict)

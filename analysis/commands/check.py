@@ -1,7 +1,7 @@
 """Validate a run or a log file: ``python -m analysis.check RUN_OR_FILE``.
 
-Holds files against the manifest (rows, sha256), tables against their schemas, and counts against the identities that
-they must keep; then says what a comparison with it could claim, and what it could not.
+Checks files against the manifest (rows, sha256), tables against their schemas, and counts against the identities that
+must hold. Then lists what a comparison with the run can and cannot show.
 """
 
 from __future__ import annotations
@@ -33,24 +33,32 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
+class Claim:
+    """Something that a comparison with the run can or cannot do: a stable ``code``, and a phrase for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """``faults``: what is wrong; ``can``, ``cannot``: what a comparison with the run could claim, and could not."""
+    """``faults``: what is invalid; ``can``, ``cannot``: what a comparison with the run can and cannot do."""
 
     faults: tuple[str, ...]
-    can: tuple[str, ...]
-    cannot: tuple[str, ...]
+    can: tuple[Claim, ...]
+    cannot: tuple[Claim, ...]
 
 
 def check(run: Run) -> Report:
-    """The whole examination of an opened run. Raises nothing for a fault of the run: faults are told."""
+    """Check an opened run. Faults of the run are listed, not raised."""
     faults = list(_faults_of_files(run))
     tables_hold = True
     for name in run.tables():
         if fault := _fault_of_table(run, name):
             faults.append(fault)
             tables_hold = tables_hold and name not in ("acceptance", "prompts", "timings")
-    can: list[str] = []
-    cannot: list[str] = []
+    can: list[Claim] = []
+    cannot: list[Claim] = []
     if tables_hold:
         for protocol in sorted(protocols(run)) if run.has("prompts") else ():
             try:
@@ -72,7 +80,7 @@ def _faults_of_files(run: Run) -> Iterator[str]:
                 while piece := file.read(_PIECE):
                     digest.update(piece)
             if digest.hexdigest() != part.sha256:
-                yield f"{part.file}: its sha256 is not the manifest's; the file was changed after it was written"
+                yield f"{part.file}: its sha256 differs from the manifest's; the file was changed after it was written"
 
 
 def _fault_of_table(run: Run, name: str) -> str | None:
@@ -87,95 +95,101 @@ def _fault_of_table(run: Run, name: str) -> str | None:
     return None
 
 
-def _claims_of_protocol(evaluated: Evaluated, can: list[str], cannot: list[str]) -> None:
+def _claims_of_protocol(evaluated: Evaluated, can: list[Claim], cannot: list[Claim]) -> None:
     protocol, rows = evaluated.protocol, evaluated.prompts
     usable = rows[rows["problem"].isna()]
     n, steps = len(usable), int(usable["steps"].sum())
     if not n:
-        cannot.append(f"{protocol}: anything about acceptance; no prompt has a verification step with a count")
+        cannot.append(Claim("acceptance", f"{protocol}: measure acceptance (no verification step has a count)"))
         return
     clusters, prompts = partition(usable["cluster_id"]).count, len(usable[["dataset", "prompt_id"]].drop_duplicates())
     what = counted(prompts, "prompt")
     if prompts < n:
         what = f"{counted(n, 'turn' if usable['turn'].any() else 'sample')} of {what}"
-    tau = f", {usable['tokens'].sum() / steps:.4f} tokens a step" if steps else ""
-    can.append(
-        f"{protocol}: pair {what} by id with another run's "
-        f"({counted(clusters, 'cluster')}, {counted(steps, 'step')}{tau}), data sets "
-        f"{', '.join(map(one_line, sorted(usable['dataset'].unique(), key=natural)))}"
-    )
+    tau = f", {usable['tokens'].sum() / steps:.4f} tokens per step" if steps else ""
+    size = f"{counted(clusters, 'cluster')}, {counted(steps, 'step')}{tau}"
+    names = ", ".join(map(one_line, sorted(usable["dataset"].unique(), key=natural)))
+    can.append(Claim("pairs", f"{protocol}: pair {what} by id with another run ({size}), data sets {names}"))
     if lost := len(rows) - n:
-        cannot.append(f"{protocol}: use {counted(lost, 'prompt')} ({', '.join(sorted(set(rows['problem'].dropna())))})")
+        reasons = ", ".join(sorted(set(rows["problem"].dropna())))
+        cannot.append(Claim("lost-prompts", f"{protocol}: use {counted(lost, 'prompt')} ({reasons})"))
     if clusters < FEWEST:
-        cannot.append(f"{protocol}: find any difference significant; that takes {FEWEST} clusters at least")
+        text = f"{protocol}: show a significant difference (requires at least {FEWEST} clusters)"
+        cannot.append(Claim("significance", text))
     elif clusters < ENOUGH:
-        cannot.append(f"{protocol}: rest on many clusters; under {ENOUGH} intervals are wide or approximate")
+        text = f"{protocol}: give narrow intervals (approximate or wide below {ENOUGH} clusters)"
+        cannot.append(Claim("few-clusters", text))
     if evaluated.counts.at_risk.any():
-        can.append(f"{protocol}: tell acceptance by draft position")
+        can.append(Claim("positions", f"{protocol}: show acceptance by draft position"))
     else:
-        cannot.append(f"{protocol}: tell acceptance by draft position; which slots were at risk is not logged")
-    can.append(f"{protocol}: know how it counts: {counting_of(evaluated.run.manifest, protocol)}")
+        text = f"{protocol}: show acceptance by draft position (the slots at risk are not logged)"
+        cannot.append(Claim("positions", text))
+    counting = counting_of(evaluated.run.manifest, protocol)
+    can.append(Claim("counting", f"{protocol}: use a known counting convention: {counting}"))
 
 
-def _claims_of_run(run: Run, can: list[str], cannot: list[str]) -> None:
+def _claims_of_run(run: Run, can: list[Claim], cannot: list[Claim]) -> None:
     m = run.manifest
     if has_totals_alone(run):
-        can.append("set its totals beside another's")
-        cannot.append("pair prompts, or give an interval or a test over prompts: there are totals alone")
+        can.append(Claim("totals", "compare its totals with another run's"))
+        cannot.append(Claim("pairs", "pair prompts or give an interval over prompts (the log has only totals)"))
     if m.status != "complete":
-        cannot.append(f"count as finished: its status is {m.status}")
+        cannot.append(Claim("finished", f"treat the run as finished (its status is {m.status})"))
     target = m.target
     if target is None:
-        cannot.append("make sure that both arms had one target: it is not known")
+        cannot.append(Claim("target", "verify that both arms used the same target (the target is not recorded)"))
     elif target.sha256 is None:
-        cannot.append(f"make sure that the target's weights were the same; only its name is known ({target.id})")
+        text = f"verify that the target's weights were the same (only its name is recorded: {target.id})"
+        cannot.append(Claim("target-weights", text))
     else:
-        can.append(f"make sure that both arms had one target ({target.id})")
+        can.append(Claim("target", f"verify that both arms used the same target ({target.id})"))
     if m.training is None:
-        cannot.append("tell whether the arms were trained alike: no training is recorded")
+        cannot.append(Claim("training", "verify that the arms were trained alike (no training is recorded)"))
     else:
-        can.append("hold the training of the arms against each other (data, order, steps, seeds)")
-        cannot.append("speak about another training seed: the run is one training")
+        can.append(Claim("training", "compare the training of the arms (data, order, steps, seeds)"))
+        cannot.append(Claim("other-seeds", "generalise to other training seeds (the run is a single training)"))
     _claims_of_timings(run, can, cannot)
     if run.has("prompts"):
         prompts = run.read("prompts", ["output_hash", "matches_baseline", "repetition"])
         if prompts["output_hash"].null_count < len(prompts):
-            can.append("tell on how many prompts outputs are the same as another run's")
+            can.append(Claim("outputs", "count the prompts with the same output as another run"))
         else:
-            cannot.append("compare outputs: neither text nor hashes are logged")
+            cannot.append(Claim("outputs", "compare outputs (neither text nor hashes are logged)"))
         if prompts["matches_baseline"].null_count == len(prompts):
-            cannot.append("say that decoding was lossless without a baseline run (--baseline)")
+            cannot.append(Claim("lossless", "verify lossless decoding without a baseline run (--baseline)"))
         if prompts["repetition"].null_count == len(prompts):
-            cannot.append("tell whether loops inflate acceptance: repetition is not logged")
+            cannot.append(Claim("loops", "check whether loops inflate acceptance (repetition is not logged)"))
 
 
-def _claims_of_timings(run: Run, can: list[str], cannot: list[str]) -> None:
+def _claims_of_timings(run: Run, can: list[Claim], cannot: list[Claim]) -> None:
     if not run.has("timings"):
-        cannot.append("say anything about speed: no time is logged" if not run.has("throughput") else "time prompts")
+        totals = run.has("throughput")
+        text = "time prompts (only totals are timed)" if totals else "compare speed (no times are logged)"
+        cannot.append(Claim("speed", text))
         return
     modes = set(run.read("timings", ["mode"])["mode"].unique().to_pylist())
     if {"plain", "draft"} <= modes:
-        can.append("give speed-ups over plain decoding of its own")
+        can.append(Claim("own-speed-up", "give speed-ups over its own plain decoding"))
     else:
-        can.append("compare speed with another run's; speed-ups want a baseline run (--baseline)")
+        can.append(Claim("speed", "compare speed with another run (speed-ups require a baseline run, --baseline)"))
 
 
 def _of_reference(reference: str, folder: Path) -> Run:
     return open_references([reference], folder, allow_incomplete=True)[0]
 
 
-def lines(run: Run, found: Report) -> list[str]:
-    """The examination as lines."""
+def lines(run: Run, report: Report) -> list[str]:
+    """The report as lines."""
     tables = ", ".join(f"{name} {_rows(run, name):,}" for name in run.tables())
-    told = [f"{run.name}: {one_line(run.label)}, by {one_line(run.manifest.created_by)}; rows: {tables or 'none'}"]
+    shown = [f"{run.name}: {one_line(run.label)}, by {one_line(run.manifest.created_by)}; rows: {tables or 'none'}"]
     left_out = [caveat for caveat in run.manifest.caveats if LEFT_OUT in caveat]
-    told += [f"note: {caveat}" for caveat in run.manifest.caveats if caveat not in left_out]
-    told += [f"fault: {fault}" for fault in found.faults]
-    if not found.faults:
-        told.append("no fault found" + (" in the rows that were imported" if left_out else ""))
-    told += left_out
-    told += [f"a comparison could, {claim}" for claim in found.can]
-    return [*told, *(f"a comparison could not, {claim}" for claim in found.cannot)]
+    shown += [f"note: {caveat}" for caveat in run.manifest.caveats if caveat not in left_out]
+    shown += [f"fault: {fault}" for fault in report.faults]
+    if not report.faults:
+        shown.append("no faults" + (" in the imported rows" if left_out else ""))
+    shown += left_out
+    shown += [f"a comparison can {claim.text}" for claim in report.can]
+    return [*shown, *(f"a comparison cannot {claim.text}" for claim in report.cannot)]
 
 
 def _rows(run: Run, name: str) -> int:
@@ -193,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         run = _of_reference(args.run, Path(folder))
-        found = check(run)
-        for line in lines(run, found):
+        report = check(run)
+        for line in lines(run, report):
             print(one_line(line))
-    return Exit.DATA if found.faults else Exit.OK
+    return Exit.DATA if report.faults else Exit.OK

@@ -1,4 +1,4 @@
-"""Where a report goes: not over one that the plan made, which is made to be shipped."""
+"""The output folder of a report: never a report of the plan, unless --force is given."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _BESIDE = "-unplanned"
 
 
 def folder_of(args: argparse.Namespace, name: str) -> Path:
-    """The folder of the report called ``name``: as asked for, else under ``reports/``, beside that of the plan where
-    the plan has made one of this name. Raises UsageError for a folder of the plan without ``--force``."""
+    """The folder of the report ``name``: as requested, else under ``reports/``, with a suffix if the plan has a report
+    of this name. Raises UsageError for a folder of the plan without ``--force``."""
     folder = args.out or default_reports() / name
     plan = default_plan()
     if args.force or not plan.exists() or not (folder / REPORT).exists():
@@ -24,5 +24,5 @@ def folder_of(args: argparse.Namespace, name: str) -> Path:
     if folder.resolve() not in planned:
         return Path(folder)
     if args.out:
-        raise UsageError(f"{folder} holds a report of {plan}; choose another --out, or replace it with --force")
+        raise UsageError(f"{folder} contains a report of {plan}; choose another --out, or replace it with --force")
     return folder.with_name(folder.name + _BESIDE)

@@ -1,6 +1,6 @@
 """Import logs of other tools: ``python -m analysis.importers FILE... --out runs/NAME``.
 
-Files together are one run (parts of ranks, one file per data set). A file with several conditions gives one run each,
+Several files make one run (parts of ranks, one file per data set). A file with several conditions gives one run each,
 ``NAME-<condition>``.
 """
 
@@ -27,13 +27,13 @@ _LISTED = 20
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
-    parser = Parser(prog="python -m analysis.importers", description="Make a run of log files of other tools.")
+    parser = Parser(prog="python -m analysis.importers", description="Import log files of other tools as a run.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument(
         "--out", type=out_folder, required=True, metavar="RUN", help="run folder to write, e.g. runs/NAME"
     )
     parser.add_argument("--format", default="auto", choices=["auto", *(f.key for f in FORMATS)])
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="rows of question_id, turns, category")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL rows with question_id, turns, category")
     parser.add_argument("--before", type=Path, metavar="FILE", help="Prometheus counters before the measurement")
     parser.add_argument(
         "--map", action="append", default=[], metavar="FIELD=COLUMN", help=f"plain tables: {', '.join(FIELDS)}"
@@ -42,17 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--prefill-token",
         default="unknown",
         choices=["inside", "outside", "unknown"],
-        help="plain tables: whether the token that prefill gives is in the steps' tokens",
+        help="plain tables: whether the first token (from prefill) is counted in the steps",
     )
-    parser.add_argument("--label", help="how reports call the arm (default: as the file does)")
+    parser.add_argument("--label", help="name of the arm in reports (default: from the file)")
     parser.add_argument(
         "--max-bad",
         type=_share,
         default=MOST_INVALID,
         metavar="SHARE",
-        help=f"refuse a file of whose records more than this share cannot be used (default {MOST_INVALID:g})",
+        help=f"reject a file if more than this share of its records is invalid (default {MOST_INVALID:g})",
     )
-    parser.add_argument("--strict", action="store_true", help="a row that cannot be used is an error")
+    parser.add_argument("--strict", action="store_true", help="treat invalid rows as errors")
     args = parser.parse_args(argv)
     options = Options(args.format, args.before, parse_mapping(args.map) or None, args.prefill_token)
     questions = read_questions(args.questions) if args.questions else None
@@ -75,16 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(f"cannot write {folder}: {error.strerror}; choose another --out") from error
         print(f"written: {folder}")
     for name, problem in collected.problems[:_LISTED]:
-        print(one_line(f"left out: {name}, {problem}"))
+        print(one_line(f"excluded: {name}, {problem}"))
     if len(collected.problems) > _LISTED:
-        print(f"left out: {len(collected.problems) - _LISTED:,} rows more")
+        print(f"excluded: {len(collected.problems) - _LISTED:,} more rows")
     return 0
 
 
 def _share(text: str) -> float:
     share = finite(text)
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a share between 0 and 1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not between 0 and 1")
     return share
 
 

@@ -18,9 +18,9 @@ from analysis.runlog.writing import write_atomic
 from analysis.stats.planning import Design, Plan, Spread, plan
 from analysis.wording import counted, number
 
-#: Numbers of seeds that the table shows, beside the cheapest and its neighbours.
+#: Numbers of seeds shown in the table, in addition to the cheapest and its neighbours.
 _SHOWN = {5, 6, 8, 10, 12, 15, 20, 30, 50, 100, 200, 500, 1000}
-#: Chance that the spread of seeds lies above, and below, the interval that is given for it.
+#: Probability that the spread of seeds lies above (and below) its interval.
 _TAIL = 0.1
 
 
@@ -29,29 +29,29 @@ def carry_out(study: SeedComparison, args: argparse.Namespace) -> None:
     overall = study.overall
     if overall.parts is None or overall.parts.total <= 0:
         raise DataError(
-            "the pilot has no variance to plan from: it requires two trainings of an arm, six clusters of prompts, and "
-            "differences that vary"
+            "the pilot has no variance to plan from: planning requires two trainings of an arm, six clusters of "
+            "prompts, and differences that vary"
         )
     e = overall.estimate
     spread = Spread.of(overall.parts, overall.seeds, e.n_clusters, e.n_pairs)
     lower, upper = _of_seeds_between(spread, overall.seeds)
-    found, wider = (_plan(s, study, args) for s in (spread, replace(spread, of_seeds=upper)))
+    cheapest_plan, wider = (_plan(s, study, args) for s in (spread, replace(spread, of_seeds=upper)))
     console = terminal()
-    console.print(_table(found))
+    console.print(_table(cheapest_plan))
     unit = e.estimand.unit
     lines = [
-        f"Designs that find a difference of {args.effect:g} {unit} in {e.estimand.name} with probability "
+        f"Designs that detect a difference of {args.effect:g} {unit} in {e.estimand.name} with probability "
         f"{args.power:g} at p < 0.05 over seeds and prompts.",
         f"Pilot: {len(study.runs_a)} and {len(study.runs_b)} trainings, {e.n_pairs:,} prompts in {e.n_clusters:,} "
         f"clusters ({overall.parts.effective:.1f} effective). Standard deviation of a difference between seeds "
         f"{number(spread.of_seeds**0.5)} (80% interval {number(lower**0.5)} to {number(upper**0.5)}), between clusters "
         f"{number(spread.of_clusters**0.5)}, of both together {number(spread.of_both**0.5)}.",
-        f"Cheapest: {_told(found)}",
-        f"At the upper end of the spread of seeds: {_told(wider)}",
+        f"Cheapest: {_in_words(cheapest_plan)}",
+        f"At the upper end of the spread of seeds: {_in_words(wider)}",
     ]
     if args.out is not None:
         pilot = (round(overall.seeds), e.n_pairs)
-        lines.append(f"figure: {_write(plots.draw_plan(found, pilot, unit), args.out)}")
+        lines.append(f"figure: {_write(plots.draw_plan(cheapest_plan, pilot, unit), args.out)}")
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -71,10 +71,10 @@ def _of_seeds_between(spread: Spread, seeds: float) -> tuple[float, float]:
     return lower, upper
 
 
-def _told(found: Plan) -> str:
-    best = found.cheapest
+def _in_words(planned: Plan) -> str:
+    best = planned.cheapest
     if best is None:
-        return "no number of seeds up to 1,000 finds it."
+        return "no design with up to 1,000 seeds detects it."
     return (
         f"{counted(best.seeds, 'seed')} per arm and {counted(best.prompts, 'prompt')} in "
         f"{counted(best.clusters, 'cluster')}, cost {best.cost:,.6g} ({best.trainings_cost:,.6g} for trainings, "
@@ -82,16 +82,16 @@ def _told(found: Plan) -> str:
     )
 
 
-def _table(found: Plan) -> Table:
+def _table(planned: Plan) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     for header in ("seeds per arm", "prompts", "clusters", "trainings cost", "prompts cost", "cost", "power"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
-    for d in found.designs:
-        if _shown(d, found.cheapest):
+    for d in planned.designs:
+        if _shown(d, planned.cheapest):
             cells = [f"{d.seeds:,}", f"{d.prompts:,}", f"{d.clusters:,}", f"{d.trainings_cost:,.6g}"]
             cells += [f"{d.prompts_cost:,.6g}", f"{d.cost:,.6g}", number(d.power, 3)]
-            table.add_row(*cells, "cheapest" if d == found.cheapest else "")
+            table.add_row(*cells, "cheapest" if d == planned.cheapest else "")
     return table
 
 

@@ -1,13 +1,13 @@
-"""How many prompts, and how many trainings, an effect takes: ``python -m analysis.power RUN_A RUN_B --effect 0.1``.
+"""Prompts and trainings needed to detect an effect: ``python -m analysis.power RUN_A RUN_B --effect 0.1``.
 
     RUN_A RUN_B --effect E                          prompts, for two runs
     A1 A2 ... --vs B1 B2 ... --effect E             trainings and prompts, for two arms
         --cost-training X --cost-prompt Y
 
-For two runs: from the spread of the paired differences, and how prompts cluster, for all prompts and per data set, the
-difference that they could have shown (MDE), and how many prompts of the same kind, in clusters of the same size, show
-``--effect`` with probability ``--power`` in a two-sided test at 5%. For two arms of several trainings: the cheapest
-number of trainings and prompts, where one training of one arm costs X and one prompt in one run costs Y; with ``--out``
+For two runs: the minimum detectable effect (MDE), and the number of prompts that detect ``--effect`` with probability
+``--power`` in a two-sided test at 5%, overall and per data set. Both follow from the spread of the paired differences;
+prompts are assumed to be of the same kind, in clusters of the same size. For two arms of several trainings: the
+cheapest number of trainings and prompts, if a training of an arm costs X and a prompt in a run costs Y; with ``--out``
 also as a figure. As in ``python -m analysis.compare`` a run may be a log file.
 """
 
@@ -31,14 +31,14 @@ from analysis.stats.method import FEWEST
 from analysis.stats.sensitivity import POWER, clusters_needed, detectable
 from analysis.wording import number
 
-#: Cautions about what the spread is taken from; others are about the verdict.
+#: Cautions about the estimated spread; other cautions concern the verdict.
 _OF_THE_SPREAD = {"single-pair", "few-pairs", "one-cluster", "few-clusters", "few-units", "dominated",
                   "few-differ", "zero-variance", "zero-cluster-error"}  # fmt: skip
 
 
 def needed(estimate: Estimate, effect: float, power: float = POWER) -> tuple[int, int] | None:
-    """(prompts, clusters) that find ``effect``, enough for FEWEST clusters that differ; None without a spread to go by
-    or where fewer differ here, and beyond a billion clusters."""
+    """(prompts, clusters) that detect ``effect``, with at least FEWEST clusters that differ; None without an estimate
+    of the spread, if fewer differ here, and beyond a billion clusters."""
     if not estimate.se or estimate.n_differ < FEWEST:
         return None
     fewest = -(-FEWEST * estimate.n_clusters // estimate.n_differ)
@@ -75,18 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         a, b = opened[: len(args.runs)], opened[len(args.runs) :]
         asked = {"protocol": args.protocol, "metric": args.metric}
         if args.vs:
-            from analysis.commands import plan  # takes matplotlib, which two runs need not wait for
+            from analysis.commands import plan  # imports matplotlib, which two runs do not need
 
             plan.carry_out(compare_seeds(a, b, **asked), args)
         else:
-            _tell(compare_runs(*a, **asked), args.effect, args.power)
+            _show(compare_runs(*a, **asked), args.effect, args.power)
     return 0
 
 
 def _require_sense(args: argparse.Namespace) -> None:
     """Raises UsageError for values and options that do not go together."""
     if args.effect == 0:
-        raise UsageError("--effect must not be 0; to show that there is no difference, state a --margin instead")
+        raise UsageError("--effect must not be 0; to show equivalence, use analysis.compare with --margin")
     if not 0.05 < args.power < 1:
         raise UsageError(f"--power must be between 0.05 and 1, not {args.power}")
     costs = [args.cost_training, args.cost_prompt]
@@ -94,18 +94,18 @@ def _require_sense(args: argparse.Namespace) -> None:
         if len(args.runs) != 2:
             raise UsageError("power requires two runs, or several trainings of two arms: A1 A2 ... --vs B1 B2 ...")
         if args.out is not None or costs != [None, None]:
-            raise UsageError("--cost-training, --cost-prompt and --out plan trainings: they require --vs")
+            raise UsageError("--cost-training, --cost-prompt and --out require --vs")
     elif None in costs or min(costs) < 0 or not sum(costs):
-        raise UsageError("--vs requires --cost-training and --cost-prompt, neither below 0 and not both 0")
+        raise UsageError("--vs requires --cost-training and --cost-prompt: both at least 0, and not both 0")
 
 
-def _tell(comparison: Comparison, effect: float, power: float) -> None:
+def _show(comparison: Comparison, effect: float, power: float) -> None:
     console = terminal()
     console.print(tabulate(comparison, effect, power))
     metric = comparison.estimand
     lines = [
-        f"Protocol: {comparison.protocol}. Metric: {metric.name}. Prompts of the same kind, in clusters of the same "
-        f"size, that find a difference of {effect:g} {metric.unit} with probability {power:g} at p < 0.05."
+        f"Protocol: {comparison.protocol}. Metric: {metric.name}. Prompts needed (same kind, clusters of the same "
+        f"size) to detect a difference of {effect:g} {metric.unit} with probability {power:g} at p < 0.05."
     ]
     for name, e in (("overall", comparison.overall), *comparison.by_dataset.items()):
         lines += [f"caution: {wording.one_line(name)}: {c.text}" for c in e.cautions if c.code in _OF_THE_SPREAD]
@@ -114,16 +114,22 @@ def _tell(comparison: Comparison, effect: float, power: float) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m analysis.power", description="Prompts and trainings that an effect takes.")
+    parser = Parser(prog="python -m analysis.power", description="Prompts and trainings needed to detect an effect.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
-    parser.add_argument("--vs", nargs="+", metavar="RUN", help="trainings of arm B; those before it are of arm A")
-    parser.add_argument("--effect", type=finite, required=True, metavar="TOKENS", help="true difference to be found")
     parser.add_argument(
-        "--power", type=finite, default=POWER, metavar="SHARE", help=f"probability to find it ({POWER})"
+        "--vs", nargs="+", metavar="RUN", help="trainings of arm B; the runs before --vs are trainings of arm A"
     )
-    parser.add_argument("--cost-training", type=finite, metavar="X", help="of one training of one arm, in any unit")
-    parser.add_argument("--cost-prompt", type=finite, metavar="Y", help="of one prompt in one run, in the same unit")
-    parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure there")
+    parser.add_argument("--effect", type=finite, required=True, metavar="TOKENS", help="true difference to detect")
+    parser.add_argument(
+        "--power", type=finite, default=POWER, metavar="SHARE", help=f"probability of detecting it ({POWER})"
+    )
+    parser.add_argument(
+        "--cost-training", type=finite, metavar="X", help="cost of one training of one arm, in any unit"
+    )
+    parser.add_argument(
+        "--cost-prompt", type=finite, metavar="Y", help="cost of one prompt in one run, in the same unit"
+    )
+    parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure to this folder")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that all runs have")
     parser.add_argument("--metric", choices=wording.METRICS)
     return parser

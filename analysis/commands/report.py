@@ -1,9 +1,9 @@
-"""All the reports that a plan lists: ``python -m analysis.report``.
+"""Write all reports of a plan: ``python -m analysis.report``.
 
 The plan, ``reports/plan.yaml``:
 
     comparisons:
-      - {a: study-dflash, b: study-dynadflash, name: title, question: what it is to answer}
+      - {a: study-dflash, b: study-dynadflash, name: title, question: the question it answers}
       - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
       - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
@@ -55,7 +55,7 @@ class PlanEntry(BaseModel):
 
     @property
     def runs(self) -> list[str]:
-        """Every run that it wants."""
+        """All runs of the entry."""
         return [*_list(self.a), *_list(self.b), *self.controls]
 
 
@@ -72,13 +72,13 @@ class Plan(BaseModel):
 
 
 def read_plan(path: Path) -> Plan:
-    """Raises UsageError if there is none, DataError naming the field at fault."""
+    """Raises UsageError if the plan does not exist, DataError naming the invalid field."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         return Plan.model_validate(data)
     except FileNotFoundError as error:
         raise UsageError(
-            f"no plan {path}; write one, such as 'comparisons: [{{a: RUN, b: RUN}}]', "
+            f"{path} does not exist; write a plan such as 'comparisons: [{{a: RUN, b: RUN}}]', "
             "or use python -m analysis.compare RUN_A RUN_B"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -95,8 +95,8 @@ def default_plan() -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the reports that the plan lists; name what was left out."""
-    parser = Parser(prog="python -m analysis.report", description="Write the reports that a plan lists.")
+    """Write the reports of the plan, and list the runs that are not in it."""
+    parser = Parser(prog="python -m analysis.report", description="Write all reports of a plan.")
     parser.add_argument("plan", nargs="?", type=Path, help="YAML file (default: reports/plan.yaml)")
     path: Path = parser.parse_args(argv).plan or default_plan()
     plan = read_plan(path)
@@ -105,11 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             outcome = _write(entry, path.parent)
         except DataError as error:
-            outcome = f"left out: {error}"
+            outcome = f"skipped: {error}"
             failures.append(f"{_title(entry)}: {error}")
         print(f"[{number}/{len(plan.comparisons)}] {_title(entry)}: {outcome}", flush=True)
     if unlisted := _unlisted(plan):
-        print(f"not in the plan, left out: {', '.join(unlisted)}")
+        print(f"runs not in the plan: {', '.join(unlisted)}")
     if failures:
         raise DataError(f"{len(failures)} of {len(plan.comparisons)} comparisons failed; the first: {failures[0]}")
     return 0
@@ -125,15 +125,17 @@ def _title(entry: PlanEntry) -> str:
 
 
 def _write(entry: PlanEntry, reports: Path) -> str:
-    """Write one report of the plan, unless a run of it is unfinished; what to tell the user."""
+    """Write one report of the plan unless one of its runs is unfinished; returns the outcome for the user."""
     for run in entry.runs:
         status = read_manifest(resolve(run)).status
         if status != "complete":
-            return f"left out: {run} is {status}, not complete"
+            return f"skipped: {run} is {status}, not complete"
     options: dict[str, Any] = {"title": entry.name, "question": entry.question}
     if isinstance(entry.a, list):
         if unused := [name for name in ("controls", "hypothesis") if getattr(entry, name)]:
-            raise DataError(f"{unused[0]} is not for several seeds, which are compared on all their prompts")
+            raise DataError(
+                f"{unused[0]} cannot be combined with several seeds, which are compared on all their prompts"
+            )
         study = compare_seeds(
             entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric, margin=entry.margin
         )

@@ -1,4 +1,4 @@
-"""What ``python -m analysis.compare`` prints in the end: its lines, and where the report is."""
+"""Final output of ``python -m analysis.compare``: its lines and the path of the report."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from analysis.report.writing import RESULT
 
 
 def show(args: argparse.Namespace, report: Path, lines: Iterable[str]) -> None:
-    """Print the lines and the path of the report, and write it as one HTML file where that was asked for. With
-    ``--quiet`` nothing, with ``--json`` the result as one object on one line."""
+    """Print the lines and the path of the report, and write it as one HTML file with ``--html``. ``--quiet`` prints
+    nothing, ``--json`` only the result, as one object on one line."""
     console = terminal()
     pages = [f"page: {write_html(report.parent)}"] if args.html else []
     if args.json:

@@ -1,4 +1,4 @@
-"""What ``python -m analysis.compare`` does with tables of one number per prompt."""
+"""``python -m analysis.compare`` for tables with one number per prompt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analysis.report.writing import write_values
 
 
 def column_of(args: argparse.Namespace) -> str | None:
-    """The column of tables of one number per prompt: as asked for, or the only one that both tables have."""
+    """The column with one number per prompt: as requested, or the only one that both tables have."""
     if args.value:
         return str(args.value[0])
     if len(args.runs) != 2 or args.vs or not all(Path(run).is_file() for run in args.runs):
@@ -27,7 +27,7 @@ def column_of(args: argparse.Namespace) -> str | None:
 
 
 def compare_tables(args: argparse.Namespace, column: str, rules: Sequence[Rule]) -> int:
-    """Compare, write the report, print the summary; the exit code."""
+    """Compare, write the report, print the summary; returns the exit code."""
     mapping = parse_values_mapping(args.map)
     references = [args.runs[0], args.runs[-1]]
     columns = list(args.value or (column,))

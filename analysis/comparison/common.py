@@ -1,4 +1,4 @@
-"""Several runs over the prompts that all of them have."""
+"""Several runs over the prompts that they have in common."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ def compare_runs(
         named = labels or (None, None)
         return compare_values(a, b, value, unit=unit, higher_is=higher_is, labels=named, **options)
     if unit or higher_is or labels:
-        raise UsageError("unit, higher_is and labels go with value=COLUMN, for tables of one number per prompt")
+        raise UsageError("unit, higher_is and labels require value=COLUMN, for tables with one number per prompt")
     if isinstance(run_a, pd.DataFrame) or isinstance(run_b, pd.DataFrame):
-        raise UsageError("a DataFrame is a table of one number per prompt: name its column, as value='accepted_length'")
+        raise UsageError("a DataFrame requires value=COLUMN, for example value='accepted_length'")
     with tempfile.TemporaryDirectory() as folder:
         asked = {name: options[name] for name in ("strict", "allow_incomplete") if name in options}
         opened = [
@@ -64,5 +64,5 @@ def compare_runs(
 
 def _table(source: Source, side: str) -> pd.DataFrame | Path | str:
     if isinstance(source, Run):
-        raise UsageError(f"value=... takes tables of one number per prompt; {side} is a run")
+        raise UsageError(f"value=... requires tables with one number per prompt; {side} is a run")
     return source

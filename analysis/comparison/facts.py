@@ -1,4 +1,4 @@
-"""What the arms and data sets of a comparison are, beside their estimates."""
+"""Facts about the arms and data sets of a comparison, beside the estimates."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from analysis.runlog.schema import DEGENERATE
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm of a comparison. ``gates``, ``history``: None if the run has none (or, gates, unusable ones)."""
+    """One arm of a comparison. ``gates``, ``history``: None if the run has none; ``gates`` also if they are
+    unusable."""
 
     side: str  # "A" or "B"
     name: str  # the run's folder
-    label: str  # how reports call the arm
+    label: str  # the arm's name in reports
     manifest: Manifest
     positions: Positions
     gates: Gates | None
     history: History | None
-    reference: str  # how a command names the run
+    reference: str  # the run as a command argument
 
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What a data set is, beside its estimate. Coverage: share of the target's tokens that the draft vocabulary of
-    the arm holds; degenerate: share of outputs that mostly repeat themselves; None where it was not logged."""
+    """Facts about a data set. Coverage: share of the target's tokens that the arm's draft vocabulary contains;
+    degenerate: share of outputs that are mostly repetition; None if not logged."""
 
     name: str
     pairs: int
@@ -51,14 +52,14 @@ class DatasetFacts:
 
 
 def reference_of(run: Run) -> str:
-    """How a command names the run: its name where it lies under the nearest ``runs/``, else its address."""
+    """The run as a command argument: its name if it is under the nearest ``runs/``, else its address."""
     runs = find_runs_folder()
     return run.name if runs is not None and Path(run.address).resolve() == (runs / run.name).resolve() else run.address
 
 
 def labels(a: Run, b: Run) -> tuple[str, str]:
-    """Names that tell the arms apart: labels, else folder names, else what differs in their paths, else A and B beside
-    them."""
+    """Distinct names of the arms: labels, else folder names, else the parts of their paths that differ, else labels
+    with A and B appended."""
     paths = tuple(
         "/".join(part for part in Path(x.address).parts if part not in Path(y.address).parts)
         for x, y in ((a, b), (b, a))
@@ -70,7 +71,7 @@ def labels(a: Run, b: Run) -> tuple[str, str]:
 
 
 def dataset_facts(name: str, pairs: Pairs, a: Manifest, b: Manifest, protocol: str) -> DatasetFacts:
-    """Facts from the paired prompts and from what the manifests recorded."""
+    """Facts from the paired prompts and the manifests."""
     used = ["cluster", "study_role", "seen", "repetition_a", "repetition_b"]
     rows = pairs.frame.loc[pairs.frame["dataset"] == name, used]
     recorded = [_recorded(manifest, name, protocol) for manifest in (a, b)]

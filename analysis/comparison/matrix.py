@@ -1,4 +1,4 @@
-"""More than two arms: every one against the first, and all of them against each other."""
+"""More than two arms: each against the first, and all against each other."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from analysis.stats.ranking import Ranking, rank
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Shown):
-    """Arms against the first. ``comparisons``: each in full, as if alone. ``overall``: their headlines, p adjusted by
-    Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these. ``ranking``: all arms
-    against each other, over the prompts that every arm has; None if there are none."""
+    """Arms against the first. ``comparisons``: each in full, as a separate comparison. ``overall``: their headlines, p
+    adjusted by Holm over arms; ``by_dataset``: per arm and data set, p adjusted by Holm over all of these. ``ranking``:
+    all arms against each other, over the prompts that every arm has; None without such prompts."""
 
     comparisons: tuple[Comparison, ...]
     overall: tuple[Estimate, ...]

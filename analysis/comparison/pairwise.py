@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels, reference_of
 from analysis.comparison.question import headline_of, listed, margin_of, open_run, pick, require_coverage
 from analysis.display import Shown
@@ -44,22 +45,22 @@ from analysis.runlog.reading import Run
 from analysis.stats.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.stats.estimate import Estimate, of_pairs, of_questions
 from analysis.stats.families import adjust
-from analysis.wording import HEADLINES, Caution, Estimand, caution
+from analysis.wording import HEADLINES, Estimand
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """What two runs say about each other, B against A, over the prompts that both have.
+    """The comparison of two runs, B against A, over the prompts that both have.
 
-    ``overall`` is the headline; ``others`` are further estimands, the headline with data sets weighing the same, and
-    the headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
+    ``overall`` is the headline; ``others`` are further estimands, the headline with equal weight per data set, and the
+    headline of the other protocol if both runs have it; ``by_dataset`` is the headline's estimand per data set, a
     family adjusted by Holm; ``by_seen`` the same per kind of prompt, by whether training had its template.
     ``position_difference``: survival by draft position, B - A. ``published``: rows of others' drafters for the same
     target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
-    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do:
-    pairs of their own. ``missing``, ``full_set``: how the prompts without a pair differ, and what the headline's
-    difference could be with them (:mod:`analysis.measures.missing`). ``controls``, ``gain``: what
-    speaks for the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
+    ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do: pairs of
+    their own. ``missing``, ``full_set``: how the prompts without a pair differ, and the range of the headline's
+    difference with them (:mod:`analysis.measures.missing`). ``controls``, ``gain``: evidence on the dynamics of B's
+    gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
@@ -137,14 +138,14 @@ def compare_runs(
     ``replay`` or ``generate`` (``tau_pooled``, the default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by
     default that of the first protocol, in this order, that both runs, and the controls, have. ``margin``: a difference
     within it counts as none (in the metric's unit).
-    ``datasets``: compare these only. ``controls``: runs that tell the dynamics of B's gate from its mean
+    ``datasets``: compare only these. ``controls``: runs that separate the dynamics of B's gate from its mean
     (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of
-    the three may be one alone.
+    the three may be a single value.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it. ``sessions_a``, ``sessions_b``: runs
     that timed an arm again, for a verdict on speed over sessions (:mod:`analysis.measures.sessions`).
 
-    Raises UsageError for a protocol or metric that there is not, a metric that is not the protocol's, a margin that is
-    not positive, or a ``min_coverage`` that is no share. Raises DataError for runs that cannot be read or compared:
+    Raises UsageError for an unknown protocol or metric, a metric of another protocol, a margin that is not positive,
+    or a ``min_coverage`` that is not between 0 and 1. Raises DataError for runs that cannot be read or compared:
     unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data set, pairs
     under ``min_coverage`` of the larger run; and under ``strict`` also for any lost prompt, an unknown target, and
     unusable gates.
@@ -282,12 +283,12 @@ def _headlines(others: Mapping[str, _Paired], declared: Declaration) -> tuple[Es
 
 
 def _gates(a: Evaluated, b: Evaluated, strict: bool) -> tuple[Gates | None, Gates | None, tuple[Caution, ...]]:
-    """Both arms' gates, or, if either is unusable, neither and why."""
-    found = summarise(a), summarise(b)
-    unusable = tuple(f for f in found if isinstance(f, Caution))
+    """Both arms' gates; if either is unusable, neither, with a caution."""
+    summaries = summarise(a), summarise(b)
+    unusable = tuple(f for f in summaries if isinstance(f, Caution))
     if unusable and strict:
-        raise DataError(f"{unusable[0].text} --strict allows no such run")
-    first, second = (None if unusable or isinstance(f, Caution) else f for f in found)
+        raise DataError(f"{unusable[0].text} --strict rejects such runs")
+    first, second = (None if unusable or isinstance(f, Caution) else f for f in summaries)
     return first, second, unusable
 
 
@@ -297,7 +298,7 @@ def _temperature(run: Run, protocol: str) -> float:
 
 
 def _same_run(a: Run, b: Run) -> tuple[Caution, ...]:
-    """Whether both are one run: its parts have the same bytes."""
+    """A caution if both are the same run: equal bytes in every part."""
     parts = [sorted((p.file, p.sha256) for listed in run.manifest.tables.values() for p in listed) for run in (a, b)]
     return (caution("same-run"),) if parts[0] and parts[0] == parts[1] else ()
 

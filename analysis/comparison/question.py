@@ -1,4 +1,4 @@
-"""What is asked of which runs: opening them, the headline's metric, the data sets to compare, and in what bounds."""
+"""The inputs of a comparison: opening runs, choosing the headline's metric and the data sets, checking arguments."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from analysis.wording import HEADLINES, METRICS, Estimand
 
 
 def listed(items: Any) -> list[Any]:
-    """Several runs or names as a list; one alone as a list of one, not of its letters."""
+    """Several runs or names as a list; a single one as a list of one."""
     return [items] if isinstance(items, (str, Path, Run)) else list(items)
 
 
 def margin_of(margin: float | None) -> float | None:
-    """The margin. Raises UsageError for what is no positive, finite number, or one too small to be told from 0."""
+    """The margin. Raises UsageError unless it is a positive, finite number of at least 1 / FINEST."""
     if margin is None:
         return None
     if not (isinstance(margin, Real) and 1 / FINEST <= margin < math.inf):
-        raise UsageError(f"a margin is a positive number of tokens, {1 / FINEST:f} at least, not {margin!r}")
+        raise UsageError(f"the margin must be a finite number of tokens, at least {1 / FINEST:f}, not {margin!r}")
     return float(margin)
 
 
 def require_coverage(share: float) -> None:
-    """Raises UsageError for what is no share."""
+    """Raises UsageError if the share is not between 0 and 1."""
     if not isinstance(share, Real) or not 0 <= share <= 1:
-        raise UsageError(f"the least coverage is a share from 0 to 1, not {share!r}")
+        raise UsageError(f"the minimum coverage must be between 0 and 1, not {share!r}")
 
 
 def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
@@ -47,11 +47,11 @@ def headline_of(
     """The protocol and the headline's metric: as asked for, else the first protocol that both runs have (with that
     metric, if one is given), and if there is one the controls too.
 
-    Raises UsageError for a protocol or a metric that is none, and for a metric that is not the protocol's, DataError
-    for no common protocol.
+    Raises UsageError for an unknown protocol or metric and for a metric of another protocol, DataError without a
+    common protocol.
     """
     if protocol not in (None, *HEADLINES):
-        raise UsageError(f"no protocol '{protocol}'; there are {', '.join(HEADLINES)}")
+        raise UsageError(f"unknown protocol '{protocol}'; choose from {', '.join(HEADLINES)}")
     of_protocol = {p: estimands[0] for p, estimands in HEADLINES.items()}
     if metric is not None:
         if metric not in METRICS:
@@ -65,20 +65,21 @@ def headline_of(
         protocol = next((p for p in of_protocol if p in (in_all or in_a & in_b)), None)
         if protocol is None:
             raise DataError(
-                f"{a.address} and {b.address} were evaluated under no common protocol "
-                f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'}); evaluate both under one"
+                f"{a.address} and {b.address} have no evaluation protocol in common "
+                f"({', '.join(sorted(in_a)) or 'none'}; {', '.join(sorted(in_b)) or 'none'})"
+                "; evaluate both under the same one"
             )
     return protocol, of_protocol[protocol]
 
 
 def pick(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:
-    """Only the prompts of these data sets. Raises DataError for one that the run does not have."""
+    """Only the prompts of these data sets. Raises DataError for an unknown data set."""
     if not datasets:
         return evaluated
     known = set(evaluated.prompts["dataset"])
     if unknown := sorted(set(datasets) - known):
         raise DataError(
-            f"{evaluated.run.address}: no data set {', '.join(unknown)} under protocol '{evaluated.protocol}' "
-            f"(there: {', '.join(sorted(known))})"
+            f"{evaluated.run.address}: data set {', '.join(unknown)} is unknown under protocol '{evaluated.protocol}' "
+            f"(available: {', '.join(sorted(known))})"
         )
     return replace(evaluated, prompts=evaluated.prompts[evaluated.prompts["dataset"].isin(datasets)])

@@ -1,9 +1,9 @@
-"""Rules for continuous integration: ``--fail-if "delta<-0.05"``, judged by the interval, not by the point.
+"""Rules for continuous integration: ``--fail-if "delta<-0.05"``, judged by the interval, not by the point estimate.
 
-A rule is a claim that must not hold: it fails if the whole 95% interval says that it holds, passes if the whole
-interval says that it does not, and is inconclusive otherwise. No interval is inconclusive too: no data are no pass.
-Where prompts have no pair, the interval is widened by what they could change (:mod:`analysis.measures.missing`). A rule
-on one data set is judged by that data set's own interval, which is not adjusted for the number of data sets.
+A rule is a condition that must not hold. It fails if the condition holds on the whole 95% interval, passes if it holds
+nowhere on the interval, and is inconclusive otherwise. Without an interval it is inconclusive too. If prompts have no
+pair, the interval is widened by all that they could change (:mod:`analysis.measures.missing`). A rule on one data set
+is judged by that data set's own interval, which is not adjusted for the number of data sets.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A rule with the interval that judged it; ``widened``: by prompts without a pair; ``family``: how many data
-    sets there are."""
+    """A rule with its interval and outcome; ``widened``: by prompts without a pair; ``family``: the number of data
+    sets."""
 
     rule: Rule
     lo: float | None
@@ -54,7 +54,7 @@ class Judgement:
     def sentence(self) -> str:
         word = {Exit.OK: "passed", Exit.RULE_FAILED: "failed", Exit.INCONCLUSIVE: "inconclusive"}[self.code]
         told = f"95% interval {number(self.lo)} to {number(self.hi)}"
-        told += ", with any value for the prompts without a pair" if self.widened else ""
+        told += ", allowing any value for prompts without a pair" if self.widened else ""
         told += (
             f", not adjusted for {self.family} data sets" if self.rule.dataset is not None and self.family > 1 else ""
         )
@@ -62,7 +62,7 @@ class Judgement:
 
 
 def parse_rule(text: str) -> Rule:
-    """Raises UsageError for anything but ``WHAT[DATASET]<NUMBER`` or ``>``; ``[DATASET]`` is optional."""
+    """Parse ``WHAT[DATASET]<NUMBER`` or ``>``; ``[DATASET]`` is optional. Raises UsageError for any other text."""
     match = _RULE.fullmatch(text)
     try:
         if match is None:
@@ -70,14 +70,14 @@ def parse_rule(text: str) -> Rule:
         bound = float(match["bound"])
     except ValueError as error:
         raise UsageError(
-            f"--fail-if '{one_line(text)}' is not a valid rule; write WHAT<NUMBER or WHAT>NUMBER, such as "
+            f"--fail-if '{one_line(text)}' is not a valid rule; expected WHAT<NUMBER or WHAT>NUMBER, such as "
             f"'delta<-0.05' or 'delta[humaneval]<-0.1'; WHAT is {_WHAT}"
         ) from error
     return Rule(text, match["what"], match["dataset"], match["sign"] == "<", bound)
 
 
 def judge(rule: Rule, comparison: Comparison | SeedComparison | ValueComparison) -> Judgement:
-    """Hold a rule against a comparison. Raises UsageError for a metric or data set that it does not have."""
+    """Judge a rule on a comparison. Raises UsageError for a metric or data set that the comparison does not have."""
     lo, hi = _interval(rule, comparison)
     widened = not isinstance(comparison, SeedComparison) and rule.what != "speedup" and len(comparison.pairs.lost) > 0
     if lo is None or hi is None:
@@ -108,7 +108,7 @@ def _interval(
         if (what, dataset) == (rule.what, rule.dataset):
             return lo, hi
     there = ", ".join(sorted({what + (f"[{dataset}]" if dataset else "") for what, dataset, _, _ in known}))
-    raise UsageError(f"--fail-if '{one_line(rule.text)}': not in this comparison, which has {one_line(there)}")
+    raise UsageError(f"--fail-if '{one_line(rule.text)}': unknown metric or data set; available: {one_line(there)}")
 
 
 #: (what, data set, lo, hi)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.comparison.common import common_prompts, side_by_side
 from analysis.comparison.question import headline_of, listed, margin_of, open_run, require_coverage
 from analysis.comparison.trainings import (
@@ -34,7 +35,7 @@ from analysis.stats.method import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
 from analysis.stats.seeds import Crossed, crossed
 from analysis.stats.sensitivity import POWER
-from analysis.wording import HEADLINES, Caution, Estimand, balanced, caution
+from analysis.wording import HEADLINES, Estimand, balanced
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SeedsNeeded:
-    """Seeds per arm that find a true difference of ``effect`` on the prompts at hand with probability ``power``; None
-    where no number of seeds does."""
+    """Seeds per arm that detect a true difference of ``effect`` on the present prompts with probability ``power``; None
+    if no number of seeds does."""
 
     effect: float
     power: float
@@ -58,13 +59,13 @@ class SeedsNeeded:
 
 @dataclass(frozen=True, repr=False)
 class SeedComparison(Shown):
-    """What several trainings of two arms say about each other, over the prompts that all of them have.
+    """The comparison of several trainings of two arms, over the prompts that all of them have.
 
-    ``overall``, ``balanced`` (data sets weigh the same; None for one data set), ``by_dataset`` and ``by_seen`` (two
-    families, each adjusted by Holm) cover seeds and prompts. ``per_seed``: each training against its partner as a
-    comparison of its own, whose interval covers prompts alone; empty if the arms are independent. ``without``: the
-    overall estimate without each seed; ``needed``: seeds that would find the observed difference. ``seeds_a``,
-    ``seeds_b``: names of the runs' seeds. An arm of one run is fixed: another training of it is not covered.
+    ``overall``, ``balanced`` (equal weight per data set; None for one data set), ``by_dataset`` and ``by_seen`` (two
+    families, each adjusted by Holm) cover seeds and prompts. ``per_seed``: each training against its partner, with an
+    interval over prompts only; empty if the arms are independent. ``without``: the overall estimate without each seed;
+    ``needed``: seeds that would detect a difference as large as the observed one. ``seeds_a``, ``seeds_b``: names of
+    the runs' seeds. An arm with one run is fixed: its other trainings are not covered.
     """
 
     label_a: str
@@ -93,8 +94,8 @@ class SeedComparison(Shown):
     @property
     def estimates(self) -> tuple[Estimate, ...]:
         """Over seeds and prompts: overall, balanced, then the data sets."""
-        found = (self.overall, *([self.balanced] if self.balanced else []), *self.by_dataset.values())
-        return tuple(c.estimate for c in found)
+        every = (self.overall, *([self.balanced] if self.balanced else []), *self.by_dataset.values())
+        return tuple(c.estimate for c in every)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per estimate: over all seeds, then per seed."""
@@ -117,18 +118,18 @@ def compare_seeds(
     strict: bool = False,
     allow_incomplete: bool = False,
 ) -> SeedComparison:
-    """Compare two arms of which at least one was trained several times. Arms are paired where the sets of their seeds
-    are equal; an arm of one run, such as a baseline without training, is compared with every training of the other.
+    """Compare two arms, at least one of which was trained several times. Arms are paired if their sets of seeds are
+    equal; an arm with one run, such as a baseline without training, is compared with every training of the other.
 
-    Raises UsageError where both arms have one run. Raises DataError as
-    :func:`analysis.comparison.pairwise.compare_runs` does, for runs of one arm that are not trainings of one recipe or
-    that have the same seeds, and where the prompts that every run has are under ``min_coverage`` of the largest run.
+    Raises UsageError if both arms have one run. Raises DataError as
+    :func:`analysis.comparison.pairwise.compare_runs` does, for runs of an arm that differ in recipe or share seeds, and
+    if the prompts in common are under ``min_coverage`` of the largest run.
     """
     margin = margin_of(margin)
     require_coverage(min_coverage)
     arms = listed(runs_a), listed(runs_b)
     if max(map(len, arms)) < 2:
-        raise UsageError("comparing seeds requires at least two trainings of one arm: A1 A2 ... --vs B1 B2 ...")
+        raise UsageError("comparing seeds requires at least two trainings of an arm: A1 A2 ... --vs B1 B2 ...")
     a, b = ([open_run(run, allow_incomplete) for run in runs] for runs in arms)
     for run in (*a, *b):
         require_same_target(run, a[0], strict=strict)
@@ -140,7 +141,7 @@ def compare_seeds(
     pairs = [pair(evaluated[0], other, min_coverage=min_coverage, strict=strict) for other in evaluated[1:]]
     frames = common_prompts(pairs)
     if frames[0].empty:
-        raise DataError("no prompt has a value in every run; evaluate all of them on one prompt set")
+        raise DataError("no prompt has a value in every run; evaluate all runs on the same prompt set")
     prompts, most = len(frames[0]), max(len(e.prompts) for e in evaluated)
     if prompts < min_coverage * most:
         raise DataError(
@@ -183,18 +184,22 @@ def compare_seeds(
 
 
 def _headline(runs: Sequence[Run], protocol: str | None, metric: str | None) -> tuple[str, Estimand]:
-    """Protocol and metric: as asked for, else the first protocol that every run has."""
+    """Protocol and metric: as requested, else the first protocol that every run has."""
     if protocol is None and metric is None:
         known = [protocols(run) for run in runs]
         protocol = next((p for p in HEADLINES if all(p in each for each in known)), None)
         if protocol is None:
-            told = "; ".join(f"{r.address}: {', '.join(sorted(k)) or 'none'}" for r, k in zip(runs, known, strict=True))
-            raise DataError(f"the runs were evaluated under no common protocol ({told}); evaluate all under one")
+            protocols_of_runs = "; ".join(
+                f"{r.address}: {', '.join(sorted(k)) or 'none'}" for r, k in zip(runs, known, strict=True)
+            )
+            raise DataError(
+                f"the runs were evaluated under no common protocol ({protocols_of_runs}); evaluate all under one"
+            )
     return headline_of(runs[0], runs[-1], protocol, metric)
 
 
 def _match(a: Sequence[Run], b: Sequence[Run]) -> tuple[list[Run], bool]:
-    """Arm B in the order of A's seeds, and whether the arms have the same ones."""
+    """Arm B in the order of A's seeds, and whether both arms have the same seeds."""
     by_seeds = {seeds_of(run): run for run in b}
     wanted = [seeds_of(run) for run in a]
     if () in wanted or set(wanted) != set(by_seeds) or len(a) != len(b):
@@ -218,9 +223,9 @@ def _design_cautions(overall: Crossed, a: Sequence[Run], b: Sequence[Run]) -> tu
     )
 
 
-def _family(found: Mapping[str, Crossed]) -> dict[str, Crossed]:
-    adjusted = adjust([c.estimate for c in found.values()])
-    return {name: replace(c, estimate=e) for (name, c), e in zip(found.items(), adjusted, strict=True)}
+def _family(members: Mapping[str, Crossed]) -> dict[str, Crossed]:
+    adjusted = adjust([c.estimate for c in members.values()])
+    return {name: replace(c, estimate=e) for (name, c), e in zip(members.items(), adjusted, strict=True)}
 
 
 def _needed(overall: Crossed) -> SeedsNeeded | None:
@@ -247,7 +252,7 @@ class _Rows:
 
     @property
     def kinds(self) -> list[str]:
-        """Values of ``seen``; prompts for which it is not known are in none."""
+        """Values of ``seen``; prompts without a value are excluded."""
         return sorted(self.a[0]["seen"].dropna().unique())
 
     def where(self, **columns: str) -> _Rows:
@@ -270,7 +275,7 @@ class _Rows:
         )
 
     def balanced(self) -> Crossed | None:
-        """Every data set weighing the same; None for one."""
+        """Equal weight per data set; None for a single data set."""
         each = [self.where(dataset=name) for name in self.datasets]
         if len(each) < 2:
             return None
@@ -279,21 +284,21 @@ class _Rows:
         ids = pd.concat([rows.a[0]["cluster_id"] for rows in each])
         numbers = np.repeat(np.arange(len(each)), [len(rows.a[0]) for rows in each])
         estimand = balanced(self.estimand)
-        found = crossed(a, b, partition(ids), estimand, paired=self.paired, margin=self.margin, datasets=numbers)
+        evenly = crossed(a, b, partition(ids), estimand, paired=self.paired, margin=self.margin, datasets=numbers)
         small = [name for name, rows in zip(self.datasets, each, strict=True) if rows.clusters().count < FEWEST]
         if not small:
-            return found
-        told = caution("small-datasets", names=", ".join(small), least=FEWEST)
-        return replace(found, estimate=replace(found.estimate, cautions=(*found.estimate.cautions, told)))
+            return evenly
+        few_clusters = caution("small-datasets", names=", ".join(small), least=FEWEST)
+        return replace(evenly, estimate=replace(evenly.estimate, cautions=(*evenly.estimate.cautions, few_clusters)))
 
     def per_seed(self) -> tuple[Estimate, ...]:
-        """Each training and its partner, or the only run of the other arm, as a comparison of their own."""
+        """Each training against its partner, or against the only run of the other arm."""
         count = max(len(self.a), len(self.b))
         a, b = (frames * count if len(frames) == 1 else frames for frames in (self.a, self.b))
         return tuple(of_pairs(side_by_side(x, y), self.estimand) for x, y in zip(a, b, strict=True))
 
     def without(self, seeds_a: Sequence[str], seeds_b: Sequence[str]) -> tuple[LeftOut, ...]:
-        """The overall estimate without each seed, where two are left."""
+        """The overall estimate without each seed, if at least two remain."""
         a, b = self.a, self.b
         left: list[tuple[str | None, str, _Rows]] = []
         if self.paired or min(len(a), len(b)) == 1:

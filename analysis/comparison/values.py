@@ -1,4 +1,4 @@
-"""Two arms of which one number per prompt is known: compared as any other metric, and named as the user names it.
+"""Comparison of two arms with one number per prompt, treated like any other metric and named by the user.
 
 Whole numbers go through the exact methods, others through the cluster-robust t (:mod:`analysis.stats.inference`).
 """
@@ -13,6 +13,7 @@ import fsspec
 import numpy as np
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.comparison.question import margin_of, require_coverage
 from analysis.display import Shown
 from analysis.errors import UsageError
@@ -35,11 +36,11 @@ from analysis.stats.datasets import (
 )
 from analysis.stats.estimate import Estimate, of_pairs
 from analysis.stats.families import adjust
-from analysis.wording import Caution, Estimand, Verdict, caution
+from analysis.wording import Estimand, Verdict
 
 PROTOCOL = "values"
 Direction = Literal["better", "worse"]
-#: What more of these is, where the user does not say.
+#: Direction of known metrics, if the user does not state one.
 _KNOWN: Mapping[str, Direction] = {
     **dict.fromkeys(
         ["accepted_length", "acceptance_length", "tau", "tokens_per_step", "tokens_per_s", "tokens_per_second",
@@ -55,7 +56,7 @@ _FLIPPED = {Verdict.A_BETTER: Verdict.B_BETTER, Verdict.B_BETTER: Verdict.A_BETT
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValueComparison(Shown):
-    """What one number per prompt says about two arms, B against A, over the prompts that both have.
+    """The comparison of two arms by one number per prompt, B against A, over the prompts that both have.
 
     ``higher_is``: whether more of the metric is better or worse; verdicts follow it, differences are B - A as they are.
     ``others``: the metric with data sets weighing the same, where there are several. ``by_dataset``: a family adjusted
@@ -95,10 +96,12 @@ class ValueComparison(Shown):
 
 
 def direction_of(value: str, higher_is: Direction | None) -> Direction:
-    """Whether more of the metric is better. Raises UsageError where neither the user nor its name says."""
+    """Whether more of the metric is better or worse. Raises UsageError if neither the user nor its name states it."""
     found = higher_is or _KNOWN.get(value.lower())
     if found is None:
-        raise UsageError(f"is more of '{value}' better or worse? state --higher-is better or --higher-is worse")
+        raise UsageError(
+            f"it is not known whether more of '{value}' is better; state --higher-is better or --higher-is worse"
+        )
     return found
 
 
@@ -115,17 +118,19 @@ def compare_values(
     min_coverage: float = 0.95,
     strict: bool = False,
 ) -> ValueComparison:
-    """Compare two arms by the value ``value`` of their prompts. Raises UsageError as the options ask for it, DataError
-    as :func:`analysis.runlog.pairing.pair` does, and for rows in another order where only the order tells prompts."""
+    """Compare two arms by the value ``value`` of their prompts. Raises UsageError for invalid options, DataError
+    as :func:`analysis.runlog.pairing.pair` does, and for tables without ids that differ in length."""
     margin = margin_of(margin)
     require_coverage(min_coverage)
     direction = direction_of(value, higher_is)
     if a.by_order != b.by_order:
-        raise UsageError(f"{(a if a.by_order else b).address}: no column of prompt ids, which the other table has")
+        raise UsageError(
+            f"{(a if a.by_order else b).address}: the column of prompt ids is missing, which the other table has"
+        )
     if a.by_order and len(a.rows) != len(b.rows):
         raise UsageError(
             f"{a.address} and {b.address} have no prompt ids, and {len(a.rows)} against {len(b.rows)} rows: "
-            "their order cannot pair them; add a column prompt_id"
+            "rows cannot be paired by order; add a column prompt_id"
         )
     estimand = Estimand(value, value, f"the column '{value}' of each prompt, averaged over prompts", unit or "")
     first, second = (_picked(_evaluated(arm), datasets) for arm in (a, b))
@@ -137,14 +142,14 @@ def compare_values(
     absent = missing(pairs)
     least, most = _range(pairs)
     full = bounds(pairs, estimand, most, least=least)
-    told = [caution("values-by-order")] if a.by_order else []
-    told += missing_cautions(absent, full, overall.estimate)
-    told += disagreement(overall, balanced, dict(zip(names, by_dataset, strict=True)))
-    told.append(caution("values-alone"))
+    cautions = [caution("values-by-order")] if a.by_order else []
+    cautions += missing_cautions(absent, full, overall.estimate)
+    cautions += disagreement(overall, balanced, dict(zip(names, by_dataset, strict=True)))
+    cautions.append(caution("values-alone"))
     if lost := len(pairs.lost):
         counts = pairs.lost["reason"].value_counts().sort_index()
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-        told.insert(0, caution("pairs-lost", n=lost, total=lost + len(pairs.frame), reasons=reasons))
+        cautions.insert(0, caution("pairs-lost", n=lost, total=lost + len(pairs.frame), reasons=reasons))
     return ValueComparison(
         name_a=a.name,
         name_b=b.name,
@@ -161,7 +166,7 @@ def compare_values(
         pairs=pairs,
         missing=absent,
         full_set=full,
-        cautions=tuple(told),
+        cautions=tuple(cautions),
     )
 
 
@@ -175,7 +180,7 @@ def _picked(evaluated: Evaluated, datasets: Sequence[str] | None) -> Evaluated:
     known = set(evaluated.prompts["dataset"])
     if unknown := sorted(set(datasets) - known):
         raise UsageError(
-            f"{evaluated.run.address}: no data set {', '.join(unknown)} (there: {', '.join(sorted(known))})"
+            f"{evaluated.run.address}: unknown data set {', '.join(unknown)} (available: {', '.join(sorted(known))})"
         )
     return replace(evaluated, prompts=evaluated.prompts[evaluated.prompts["dataset"].isin(datasets)])
 
@@ -195,7 +200,7 @@ def _evaluated(arm: Values) -> Evaluated:
 
 
 def _range(pairs: Pairs) -> tuple[float, float]:
-    """The least and the largest value that was seen in either arm."""
+    """The smallest and the largest value in either arm."""
     seen = [f[f"tokens_{side}"].dropna() for f in (pairs.frame, pairs.lost) for side in "ab"]
     values = np.concatenate([column.to_numpy(dtype=float) for column in seen])
     return float(values.min()), float(values.max())

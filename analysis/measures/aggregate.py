@@ -1,7 +1,7 @@
-"""Two runs of which at least one has totals alone: what they say beside each other, and what cannot be concluded.
+"""Comparison of two runs if at least one has only totals, and what cannot be concluded from it.
 
-Totals (vLLM's benchmark, Prometheus counters, log lines, summaries) hold no rows per prompt. A run that has rows is
-brought to totals too, so that both sides are pooled ratios.
+Totals (vLLM's benchmark, Prometheus counters, log lines, summaries) have no rows per prompt. A run with rows is reduced
+to totals as well, so that both sides are pooled ratios.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.cautions import caution
 from analysis.errors import DataError
 from analysis.measures.fairness import require_same_target, same_target
 from analysis.runlog.load import load
 from analysis.runlog.reading import Run
-from analysis.wording import caution
 
 PROTOCOL = "generate"
 ALL = "all requests"
 CANNOT = (
-    "At least one side is totals without rows per prompt. So prompts cannot be paired, there is no interval and no "
-    "test over prompts, and no verdict: a difference may come from other prompts, other output lengths, or chance."
+    "At least one side has only totals, without rows per prompt. Prompts cannot be paired, so there is no interval, no "
+    "test and no verdict: a difference may come from different prompts, different output lengths, or chance."
 )
 
-NO_RATIO = "no ratio, since they are not known to be of one load"
+NO_RATIO = "no ratio, because the load is not known to be the same"
 
 
 @dataclass(frozen=True)
 class Total:
-    """Totals of one subset; None is not known. ``tau``: tokens per step with the bonus token; ``mean_of``: what it is
-    a mean of, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were accepted, k >= 1;
-    ``ttft_s``, ``e2e_s``: medians over the requests that did not fail, to the first token and to the last.
-    ``settings``: how it was measured, as the log says; ``by_place``: only its place in the log tells it from others, so
-    that it corresponds to nothing in another log. ``drafted``: draft tokens in all."""
+    """Totals of one subset; None means not known. ``tau``: tokens per step with the bonus token; ``mean_of``: the
+    unit it is averaged over, None for the pooled ratio; ``survival``: share of drafts whose first k tokens were
+    accepted, k >= 1; ``ttft_s``, ``e2e_s``: median times to the first and to the last token, over successful requests.
+    ``settings``: the measurement settings in the log; ``by_place``: only its place in the log identifies it, so it has
+    no counterpart in another log. ``drafted``: total draft tokens."""
 
     subset: str
     tau: float | None
@@ -53,14 +53,14 @@ class Total:
 
     @property
     def k(self) -> int | None:
-        """Draft tokens per step, where they are as many in every step as far as the totals tell."""
+        """Draft tokens per step, if the totals are consistent with a constant number."""
         return self.drafted // self.steps if self.drafted and self.steps and self.drafted % self.steps == 0 else None
 
 
 @dataclass(frozen=True)
 class TotalsComparison:
-    """``rows``: (subset, of A, of B), B against A; ``unmatched``: subsets without a counterpart, by side; ``notes``:
-    what limits the comparison."""
+    """``rows``: (subset, total of A, total of B); ``unmatched``: subsets without a counterpart, by side; ``notes``:
+    limits of the comparison."""
 
     name_a: str
     name_b: str
@@ -77,10 +77,10 @@ def has_totals_alone(run: Run) -> bool:
 
 
 def compare_totals(a: Run, b: Run, *, strict: bool = False) -> TotalsComparison:
-    """Totals beside each other: by subset where names agree, else overall where each side has one overall total.
+    """Totals side by side: by subset if names agree, else overall if each side has one overall total.
 
     Raises DataError for targets that are known and different, and for runs without a subset in common; under
-    ``strict`` also for an unknown target, and for a subset that one side has alone.
+    ``strict`` also for an unknown target and for a subset without a counterpart.
     """
     require_same_target(a, b, strict=strict)
     sides = [totals_of(run) for run in (a, b)]
@@ -94,53 +94,58 @@ def compare_totals(a: Run, b: Run, *, strict: bool = False) -> TotalsComparison:
         rows = [(ALL, first, second)]
     matched = {t.subset for _, *pair in rows for t in pair}
     unmatched = tuple(
-        f"{side}: {t.subset}" for side, found in zip("AB", sides, strict=True) for t in found if t.subset not in matched
+        f"{side}: {t.subset}"
+        for side, side_totals in zip("AB", sides, strict=True)
+        for t in side_totals
+        if t.subset not in matched
     )
     if not rows:
-        by_place = any(t.by_place for found in sides for t in found)
-        why = "; totals that only their place in a file tells apart correspond to nothing" if by_place else ""
+        by_place = any(t.by_place for side_totals in sides for t in side_totals)
+        why = "; totals that are identified only by their place in a file cannot be matched" if by_place else ""
         raise DataError(
             f"{a.address} and {b.address} have no subset in common ({'; '.join(unmatched[:8])}){why}; "
             "measure both under the same load and settings, and record what was set"
         )
     if unmatched and strict:
-        raise DataError(f"{a.address} and {b.address}: without a counterpart, and --strict allows none: {unmatched[0]}")
+        raise DataError(f"{a.address} and {b.address}: {unmatched[0]} has no counterpart, which --strict rejects")
     return TotalsComparison(a.name, b.name, a.label, b.label, tuple(rows), unmatched, _notes(a, b, rows, unmatched))
 
 
 def _notes(a: Run, b: Run, rows: Sequence[tuple[str, Total, Total]], unmatched: Sequence[str]) -> tuple[str, ...]:
-    """What limits the comparison: the conditions that differ or are not known, then what the logs say themselves."""
+    """Limits of the comparison: conditions that differ or are not known, then the caveats of the logs."""
     kinds = {t.mean_of for _, *pair in rows for t in pair if t.tau is not None}
-    told = []
+    notes = []
     if len(kinds) > 1:
-        told.append("The two sides take different means of tokens per step, so their difference means little.")
+        notes.append(
+            "The two sides report different kinds of mean tokens per step, so their difference is not meaningful."
+        )
     for name, x, y in rows:
         if not one_load(x, y):
-            told.append(
-                f"{name} is {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}): perhaps other "
-                "requests, or another load."
+            notes.append(
+                f"{name}: {x.subset} in A ({_concurrency(x)}), {y.subset} in B ({_concurrency(y)}). The requests or "
+                "the load may differ."
             )
-        told += [
+        notes += [
             caution("differs", what=f"{what} ({name})", a=of_a, b=of_b).text
             for what, of_a, of_b in _settings_that_differ(x, y)
         ]
     if same_target(a.manifest.target, b.manifest.target) is None:
-        told.append(caution("unknown", what="target").text)
+        notes.append(caution("unknown", what="target").text)
     if unmatched:
-        told.append(f"Excluded (no counterpart in the other run): {'; '.join(unmatched)}.")
-    told += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
-    return tuple(told)
+        notes.append(f"Excluded (no counterpart in the other run): {'; '.join(unmatched)}.")
+    notes += [f"{side}: {caveat}" for side, run in (("A", a), ("B", b)) for caveat in run.manifest.caveats]
+    return tuple(notes)
 
 
 def _settings_that_differ(x: Total, y: Total) -> list[tuple[str, str, str]]:
-    """(setting, in A, in B) of what both logs state: draft tokens per step, then the settings by name."""
+    """(setting, in A, in B) for settings that both logs state and that differ: draft tokens per step, then by name."""
     known = [] if None in (x.k, y.k) else [("draft tokens per step", str(x.k), str(y.k))]
     known += [(name, x.settings[name], y.settings[name]) for name in sorted(x.settings) if name in y.settings]
     return [(name, of_x, of_y) for name, of_x, of_y in known if of_x != of_y]
 
 
 def totals_of(run: Run) -> list[Total]:
-    """Totals of a run: as logged, or of its evaluated prompts, overall and by data set."""
+    """Totals of a run: as logged, or computed from its evaluated prompts, overall and by data set."""
     return _logged(run) if has_totals_alone(run) else _pooled(run)
 
 
@@ -151,14 +156,14 @@ def _logged(run: Run) -> list[Total]:
         for subset, facts in evaluation.datasets.items()
         if isinstance(facts, Mapping) and facts.get("trial") is not None
     }
-    found = []
+    totals = []
     times = _medians(run)
     for row in run.read("throughput").to_pylist():
         subset, facts = named.get(row["trial"], (f"trial {row['trial']}", {}))
         drafts, accepted = row["drafts"], row["accepted"]
         tau = 1 + accepted / drafts if drafts and accepted is not None else facts.get("tau_stated")
         at = row["accepted_at"]
-        found.append(
+        totals.append(
             Total(
                 subset=subset,
                 tau=tau,
@@ -175,7 +180,7 @@ def _logged(run: Run) -> list[Total]:
                 **times.get(row["trial"], {}),
             )
         )
-    return found
+    return totals
 
 
 def _medians(run: Run) -> dict[int, dict[str, float | None]]:
@@ -202,7 +207,7 @@ def _of_rows(name: str, rows: pd.DataFrame) -> Total:
 
 
 def one_load(a: Total, b: Total) -> bool:
-    """Whether nothing speaks against one load of both: rates of different loads are no comparison of arms."""
+    """Whether both may have been measured under the same load; rates under different loads do not compare arms."""
     return a.subset == b.subset and (a.concurrency == b.concurrency or None in (a.concurrency, b.concurrency))
 
 

@@ -1,15 +1,14 @@
-"""Two arms against a baseline run: how many times faster each is, in every convention people mean by it, and whether
-they gave the baseline's output.
+"""Two arms against a baseline run: their speed-ups in each common convention, and whether their outputs are the same.
 
-The unit is a prompt: its turns and repeats together, as Spec-Bench's own script has it. With x the tokens per second
+The unit is a prompt with all its turns and repeats, as in Spec-Bench's own script. With x the tokens per second
 of a prompt under an arm and v under the baseline, a speed-up is
 
-* ratio of means: mean(x) / mean(v), in which prompts that decode fast weigh more;
-* mean of ratios: mean(x / v), in which every prompt weighs the same;
-* pooled: (all tokens / all seconds) over the baseline's, in which long outputs weigh more.
+* ratio of means: mean(x) / mean(v); prompts that decode fast weigh more;
+* mean of ratios: mean(x / v); every prompt has the same weight;
+* pooled: (all tokens / all seconds) over the baseline's; long outputs weigh more.
 
-They answer different questions and can differ by a tenth, so each is told by its name. B's speed-up over A's is the
-ratio of theirs over the same prompts. All are paired by prompt and clustered as prompts are.
+They answer different questions and can differ by 10%, so each is shown under its name. "B's speed-up over A's" is the
+ratio of the two speed-ups over the same prompts. All are paired by prompt and clustered as prompts are.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from analysis.cautions import Caution, caution
 from analysis.errors import DataError
 from analysis.runlog.counting import counting_of
 from analysis.runlog.load import load
@@ -28,7 +28,6 @@ from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, partition
 from analysis.stats.ratio import linearise_log
-from analysis.wording import Caution, caution
 
 CONVENTIONS = ("ratio of means", "mean of ratios", "pooled")
 _UNIT = ["prompt_id", "sample"]
@@ -52,7 +51,7 @@ class SpeedUp:
 class SameOutput:
     """One arm's outputs against the baseline's. ``same`` of ``prompts`` have every turn equal; ``turns``: those that
     differ, a row each: prompt_id, turn, sample, dataset, ``position`` of the first difference (None: not known),
-    output tokens of both. ``unit``: what positions count, tokens or words. Means are output tokens per turn."""
+    output tokens of both. ``unit`` of positions: tokens or words. Means are output tokens per turn."""
 
     prompts: int
     same: int
@@ -64,9 +63,9 @@ class SameOutput:
 
 @dataclass(frozen=True)
 class AgainstBaseline:
-    """``format``: of the baseline's log, None for a run of ours; ``seconds``: what the runs' seconds cover.
+    """``format`` of the baseline's log, None for a native run; ``seconds``: what the runs' times cover.
     ``speedups``: per convention A and B over the baseline, then B's over A's; empty if a run has no timings.
-    ``outputs``: by side, None where the runs have no outputs to compare."""
+    ``outputs``: by side, None if the outputs cannot be compared."""
 
     name: str
     label: str
@@ -78,13 +77,13 @@ class AgainstBaseline:
 
 
 def against_baseline(baseline: Run, a: Run, b: Run, protocol: str = "generate") -> AgainstBaseline:
-    """What the three runs say together, over the prompts that all have (speed) or that an arm shares with the
-    baseline (output). Raises DataError if they have no prompt in common."""
+    """Compare both arms with the baseline, over the prompts that all three have (speed) or that an arm shares with the
+    baseline (outputs). Raises DataError if there is no prompt in common."""
     tables = {name: _prompts(run, protocol) for name, run in (("baseline", baseline), ("A", a), ("B", b))}
     for side in "AB":
         if not len(tables[side].index.intersection(tables["baseline"].index)):
             raise DataError(
-                f"{baseline.address} and arm {side} have no prompt in common; give the baseline of these prompts"
+                f"{baseline.address} and arm {side} have no prompt in common; run the baseline on the same prompts"
             )
     speeds = [_speeds(run, protocol, mode) for run, mode in ((baseline, "plain"), (a, "draft"), (b, "draft"))]
     timed = [frame for frame in speeds if frame is not None]
@@ -114,14 +113,14 @@ def against_baseline(baseline: Run, a: Run, b: Run, protocol: str = "generate") 
 
 
 def has_times_alone(run: Run) -> bool:
-    """Whether the run has times of prompts, but no verification step of any."""
+    """Whether the run has times of prompts but no verification steps."""
     if run.has("acceptance") or not (run.has("timings") and run.has("prompts")):
         return False
     return not pc.any(pc.greater(run.read("prompts", ["steps"])["steps"], 0)).as_py()
 
 
 def speed_alone(a: Run, b: Run) -> tuple[SpeedUp, ...]:
-    """B's speed over A's in each convention, for logs that hold times alone; empty without common timed prompts."""
+    """B's speed over A's in each convention, for logs with times only; empty without common timed prompts."""
     timed = [frame for run in (a, b) if (frame := _speeds(run, "generate", "draft")) is not None]
     common = _common(timed, _prompts(a, "generate")) if len(timed) == 2 else None
     if common is None:
@@ -167,7 +166,7 @@ class _Rates:
 
 
 def _common(frames: Sequence[pd.DataFrame], prompts: pd.DataFrame) -> tuple[list[_Rates], Partition] | None:
-    """The rates of prompts that all frames have, and the clusters of these prompts."""
+    """The rates over the common prompts, and the clusters of these prompts."""
     index = frames[0].index
     for frame in frames[1:]:
         index = index.intersection(frame.index)
@@ -180,7 +179,7 @@ def _common(frames: Sequence[pd.DataFrame], prompts: pd.DataFrame) -> tuple[list
 
 
 def _over(x: _Rates, y: _Rates) -> dict[str, FloatArray]:
-    """Values whose mean is the speed of x over that of y in each convention, as logs but for the mean of ratios."""
+    """Values whose mean is the speed of x over that of y, by convention; on the log scale except for mean of ratios."""
     return {
         "ratio of means": linearise_log(x.rate, y.rate),
         "mean of ratios": x.rate / y.rate,
@@ -190,7 +189,7 @@ def _over(x: _Rates, y: _Rates) -> dict[str, FloatArray]:
 
 def _speedups(rates: Sequence[_Rates], clusters: Partition) -> list[SpeedUp]:
     baseline, a, b = rates
-    # in the ratio of the arms' speed-ups the baseline's own mean cancels, but for a mean of ratios to it
+    # the baseline's mean cancels in the ratio of the arms' speed-ups, except for the mean of ratios
     both = {**_over(b, a), "mean of ratios": linearise_log(b.rate / baseline.rate, a.rate / baseline.rate)}
     return [
         _speedup(what, against, convention, values[convention], clusters, log or convention != "mean of ratios")
@@ -233,7 +232,7 @@ def _same_output(arm: pd.DataFrame, baseline: pd.DataFrame, unit: str) -> SameOu
 
 
 def _first_difference(a: np.ndarray | None, b: np.ndarray | None) -> int | None:
-    """0-based index of the first difference; the end of the shorter, if it starts the longer; None if not known."""
+    """0-based index of the first difference (the length of the shorter if it is a prefix); None if not known."""
     if a is None or b is None:
         return None
     length = min(len(a), len(b))
@@ -251,9 +250,13 @@ def _drafts(baseline: Run, protocol: str) -> list[Caution]:
     return [caution("baseline-drafts", run=baseline.name, tau=tau)] if tau > 1 else []
 
 
-def _cautions(side: str, found: SameOutput | None) -> list[Caution]:
-    if found is None or found.same == found.prompts:
+def _cautions(side: str, outputs: SameOutput | None) -> list[Caution]:
+    if outputs is None or outputs.same == outputs.prompts:
         return []
-    first = found.turns["position"].dropna()
-    where = f"; they part at {found.unit[:-1]} {int(first.median())} in the median" if len(first) else ""
-    return [caution("baseline-differs", arm=side, n=found.prompts - found.same, total=found.prompts, where=where)]
+    first = outputs.turns["position"].dropna()
+    where = (
+        f"; the median position of the first difference is {outputs.unit[:-1]} {int(first.median())}"
+        if len(first)
+        else ""
+    )
+    return [caution("baseline-differs", arm=side, n=outputs.prompts - outputs.same, total=outputs.prompts, where=where)]

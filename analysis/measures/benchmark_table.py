@@ -1,12 +1,11 @@
 """The six benchmarks of the published drafters in one table: both arms as measured, and what was published elsewhere.
 
-Counted as the benchmark script of the DFlash authors counts (z-lab/dflash, ``benchmark.py``):
+The counting follows the benchmark script of the DFlash authors (z-lab/dflash, ``benchmark.py``):
 
-* tau is the mean over responses, each turn of a conversation one, of the mean tokens per verification step;
-* a speed-up is a ratio of means: mean seconds per token of plain decoding over that of the drafter. Seconds per token
-  are ours, without the prefill token, which the script has in its divisor;
-* averages over benchmarks are arithmetic for tau and geometric for speed-ups, which is how their printed averages come
-  about.
+* tau is the mean over responses (each turn of a conversation is one) of the mean tokens per verification step;
+* a speed-up is a ratio of means: mean seconds per token of plain decoding over that of the drafter. Here seconds per
+  token exclude the prefill token, which the script includes in its divisor;
+* averages over benchmarks are arithmetic for tau and geometric for speed-ups, which reproduces the printed averages.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Measured:
     """One arm on one benchmark, with 95% cluster-robust t intervals (None: no spread between prompt clusters).
 
     ``tau``: mean over responses; ``tau_pooled``: all tokens over all steps. ``speedup``: over plain decoding of the
-    same ``timed`` responses, interval from the log scale; None if none was timed both ways.
+    same ``timed`` responses, interval from the log scale; None if no response was timed both ways.
     """
 
     tau: float
@@ -51,8 +50,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """A benchmark, the data sets of the runs that are it, and both arms over the same responses; without data sets
-    the runs have nothing of it."""
+    """A benchmark, the matching data sets of the runs (empty if there are none), and both arms over the same
+    responses."""
 
     benchmark: str
     datasets: tuple[str, ...]
@@ -64,7 +63,8 @@ class BenchmarkRow:
 
 @dataclass(frozen=True)
 class Average:
-    """Over the benchmarks at hand: arithmetic mean of tau, geometric mean of speed-ups; None if one lacks it."""
+    """Over the available benchmarks: arithmetic mean of tau, geometric mean of speed-ups; None if a value is
+    missing."""
 
     tau: float | None
     speedup: float | None
@@ -72,11 +72,11 @@ class Average:
 
 @dataclass(frozen=True)
 class Published:
-    """A drafter as its authors report it, on their hardware with their settings.
+    """A drafter as reported by its authors, on their hardware with their settings.
 
-    ``tau``, ``speedup``: by benchmark, without those that the source does not give. ``same_target``: whether the
-    runs' target goes by the same name, None if they record none. ``average``: over the benchmarks that the runs have.
-    ``own_average``: as printed, over what ``own_average_of`` says.
+    ``tau``, ``speedup``: by benchmark, as far as the source reports them. ``same_target``: whether the runs' target has
+    the same name, None if it is not recorded. ``average``: over the benchmarks that the runs have. ``own_average``: as
+    printed, over the data sets named in ``own_average_of``.
     """
 
     method: str
@@ -95,8 +95,8 @@ class Published:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """``rows``: the six, in their order; ``average_a``, ``average_b``: of both arms over those at hand. ``plain_run``:
-    label of the baseline run whose times stand for an arm's plain decoding, if one does."""
+    """``rows``: the six benchmarks in order; ``average_a``, ``average_b``: over the available ones. ``plain_run``:
+    label of the baseline run whose times are used as an arm's plain decoding, if any."""
 
     rows: tuple[BenchmarkRow, ...]
     average_a: Average
@@ -177,13 +177,13 @@ def _published(present: list[str], temperature: float, target: Target | None) ->
     table = read_published()
     of_temperature = table[table["temperature"] == (1 if temperature > 0 else 0)]
     ours = spelling(target.id.rsplit("/", 1)[-1]) if target else None
-    found = []
+    published = []
     for (method, name), rows in of_temperature.groupby(["method", "target"], sort=False):
         own = rows[rows["dataset"] == AVERAGE].iloc[0]
         each = rows[rows["dataset"].isin(SIX)].set_index("dataset")
         tau, speedup = each["tau"].dropna().to_dict(), each["speedup"].dropna().to_dict()
         first = own if each.empty else each.iloc[0]
-        found.append(
+        published.append(
             Published(
                 method=method,
                 target=name,
@@ -199,7 +199,7 @@ def _published(present: list[str], temperature: float, target: Target | None) ->
                 own_average_of=_text(own["settings"]),
             )
         )
-    return tuple(found)
+    return tuple(published)
 
 
 def _text(cell: object) -> str | None:

@@ -1,14 +1,14 @@
-"""Is a gain the gate's dynamics, or only its mean? Three controls of a gated arm, compared like any other arm.
+"""Does a gain come from the gate's dynamics or from its mean? Three controls of a gated arm, compared like any arm.
 
 * *frozen*: the trained gate held at its mean over training prompts. It overstates the dynamics: the projection was
   trained with a moving gate, and would have adapted to a constant one.
-* *shuffled*: the trained gate of other tokens: right values, wrong moments.
+* *shuffled*: each token gets the gate of another token: the right values at the wrong tokens.
 * *static*: an arm trained with one constant per layer instead of a gate; the fairest of the three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +20,7 @@ from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import cluster_t, partition
 from analysis.stats.estimate import Estimate, of_pairs, values_of
 from analysis.stats.families import adjust
-from analysis.wording import Estimand
+from analysis.wording import Estimand, Verdict
 
 Kind = Literal["frozen", "shuffled", "static", "other"]
 
@@ -28,8 +28,8 @@ Kind = Literal["frozen", "shuffled", "static", "other"]
 @dataclass(frozen=True)
 class Control:
     """One control. ``lost``: the gated arm B against it, p adjusted by Holm over the controls; ``kept``: it against
-    A. ``share``, ``lo``, ``hi``: part of the gain of B over A that it does not have, (B - control) / (B - A), with a
-    delta-method interval; None unless B - A is told from 0. ``of_b``: whether it is made of B's own weights."""
+    A. ``share``, ``lo``, ``hi``: share of B's gain over A that the control lacks, (B - control) / (B - A), with a
+    delta-method interval; None unless B - A is significantly above 0. ``of_b``: whether it has B's own weights."""
 
     name: str
     label: str
@@ -46,18 +46,18 @@ class Control:
 def compare_controls(
     a: Evaluated, b: Evaluated, controls: Sequence[Evaluated], estimand: Estimand, min_coverage: float, strict: bool
 ) -> tuple[Control, ...]:
-    """Every control over the prompts that it shares with B, and with A. Raises DataError as :func:`pair` does."""
+    """Every control against B and against A, over the prompts in common. Raises DataError as :func:`pair` does."""
     if not controls:
         return ()
     with_b = [pair(control, b, min_coverage=min_coverage, strict=strict) for control in controls]
     with_a = [pair(a, control, min_coverage=min_coverage, strict=strict) for control in controls]
     gain = of_pairs(pair(a, b, min_coverage=min_coverage).frame, estimand)
     lost = adjust([of_pairs(pairs.frame, estimand) for pairs in with_b])
-    found = []
+    compared = []
     for control, of_lost, pairs_a in zip(controls, lost, with_a, strict=True):
         share = _share(a, b, control, estimand) if gain.lo is not None and gain.lo > 0 else (None, None, None)
         manifest = control.run.manifest
-        found.append(
+        compared.append(
             Control(
                 name=control.run.name,
                 label=_label(control.run),
@@ -71,7 +71,7 @@ def compare_controls(
                 hi=share[2],
             )
         )
-    return tuple(found)
+    return tuple(compared)
 
 
 def _label(run: Run) -> str:
@@ -80,7 +80,7 @@ def _label(run: Run) -> str:
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """What control a run is, by its variant or its drafter's configuration."""
+    """The kind of control, from the run's variant or its drafter's configuration."""
     variant = (manifest.variant or "").lower()
     if "frozen" in variant:
         return "frozen"
@@ -106,3 +106,44 @@ def _share(
     ratio = top.mean() / bottom.mean()
     robust = cluster_t(ratio + (top - ratio * bottom) / bottom.mean(), partition(both["cluster_id"]))
     return float(ratio), robust.lo, robust.hi
+
+
+def readings(controls: Sequence[Control]) -> tuple[str, ...]:
+    """What the controls say together about the dynamics of B's gate, as codes; empty if they say nothing.
+
+    ``SUBJECT-OUTCOME``. Subjects: ``frozen`` and ``shuffled`` change B's own gate and overstate its dynamics;
+    ``static`` is another training, and fair. Outcomes describe B without its dynamics: ``worse``, ``better`` or
+    ``unclear`` (not statistically distinguishable from B), and ``mixed`` where controls of one kind disagree; for
+    B's own gate, ``own-mixed``. ``frozen-or-shuffled-OUTCOME`` and ``shuffled-worse-frozen-OUTCOME`` join two. Then
+    ``conflict``: worse with a static gate, although B's own gate can be frozen or shuffled at no detectable cost;
+    ``static-missing``: B needs its gate, but no static arm shows how much the dynamics contribute. Controls of
+    another kind, or frozen and shuffled gates of other weights than B's, have no reading.
+    """
+    frozen, shuffled = (_outcome(c for c in controls if c.kind == kind and c.of_b) for kind in ("frozen", "shuffled"))
+    static = _outcome(c for c in controls if c.kind == "static")
+    if static == "worse" and {frozen, shuffled} != {""} and not {frozen, shuffled} & {"worse", "mixed"}:
+        return ("conflict",)
+    codes = [*_own_gate(frozen, shuffled), *([f"static-{static}"] if static else [])]
+    return (*codes, "static-missing") if "worse" in (frozen, shuffled) and not static else tuple(codes)
+
+
+def _own_gate(frozen: str, shuffled: str) -> list[str]:
+    """The codes of B's own gate, from the outcomes of freezing and shuffling it."""
+    outcomes = {"frozen": frozen, "shuffled": shuffled}
+    if "mixed" in outcomes.values():
+        return ["own-mixed"]
+    if frozen == "worse":
+        return ["frozen-worse"]
+    if shuffled == "worse":
+        return [f"shuffled-worse-frozen-{frozen}" if frozen else "shuffled-worse"]
+    for outcome in ("better", "unclear"):
+        if kinds := [kind for kind, of_kind in outcomes.items() if of_kind == outcome]:
+            return [f"{'-or-'.join(kinds)}-{outcome}"]
+    return []
+
+
+def _outcome(controls: Iterable[Control]) -> str:
+    """What becomes of B without its dynamics; "" without a control."""
+    words = {Verdict.B_BETTER: "worse", Verdict.A_BETTER: "better"}
+    outcomes = {words.get(control.lost.verdict, "unclear") for control in controls}
+    return "mixed" if len(outcomes) > 1 else next(iter(outcomes), "")

@@ -1,7 +1,7 @@
-"""Exploring and confirming: what was said before looking, and whether the prompts can bear it.
+"""Exploratory and confirmatory evaluation: what was declared in advance, and whether the prompts can confirm it.
 
-A hypothesis found on some prompts needs other prompts to confirm it. So the report shows what was declared, which
-role the prompts were given before they were used, and whether a confirmatory prompt has been explored before.
+A hypothesis formed on some prompts must be confirmed on others. The report therefore shows what was declared, the role
+of the prompts as recorded before use, and whether a confirmatory prompt was explored before.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
-from analysis.wording import Caution, Estimand, caution
+from analysis.wording import Estimand
 
 CONFIRMATORY, EXPLORATORY, UNRECORDED = "confirmatory", "exploratory", "not recorded"
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What was asked: ``hypothesis`` in the user's words; the headline ``metric`` and whether the user named it;
-    ``chosen_over``: protocols that both runs have too, where none was asked for; ``margin`` of equivalence;
-    ``picked``: the data sets asked for, None for all there are; ``roles``: paired prompts by recorded role;
-    ``overlap``: confirmatory prompts, and clusters of them, that were explored before."""
+    """What the user declared: ``hypothesis`` in the user's words; the headline ``metric``, and whether it was
+    requested; ``chosen_over``: other protocols of both runs, if none was requested; ``margin`` of equivalence;
+    ``picked``: the requested data sets, None for all; ``roles``: paired prompts by recorded role; ``overlap``:
+    confirmatory prompts, and clusters of them, that were explored before."""
 
     hypothesis: str | None
     metric: Estimand
@@ -36,12 +37,12 @@ class Declaration:
 
     @property
     def confirmatory(self) -> bool:
-        """Whether every prompt was recorded as confirmatory, and none was explored."""
+        """Whether every prompt is recorded as confirmatory and none was explored before."""
         return set(self.roles) == {CONFIRMATORY} and not any(self.overlap)
 
     @property
     def post_hoc(self) -> bool:
-        """Whether a subset was picked that no record calls confirmatory."""
+        """Whether data sets were picked and not all of their prompts are recorded as confirmatory."""
         return self.picked is not None and set(self.roles) != {CONFIRMATORY}
 
 
@@ -56,7 +57,7 @@ def declare(
     picked: Sequence[str] | None,
     chosen_over: Sequence[str] = (),
 ) -> Declaration:
-    """The declaration for these pairs. ``runs``: those whose exploratory evaluations count as earlier looks."""
+    """The declaration for these pairs. ``runs``: those whose exploratory evaluations count as earlier use."""
     roles = pairs.frame["study_role"].fillna(UNRECORDED).value_counts().sort_index()
     return Declaration(
         hypothesis=hypothesis,
@@ -71,17 +72,17 @@ def declare(
 
 
 def cautions_of(declaration: Declaration, datasets_in_all: int) -> tuple[Caution, ...]:
-    """What limits the claim."""
-    d, told = declaration, []
+    """Cautions about the role of the prompts."""
+    d, cautions = declaration, []
     if d.post_hoc and d.picked is not None:
-        told.append(caution("post-hoc", names=", ".join(d.picked), total=datasets_in_all))
+        cautions.append(caution("post-hoc", names=", ".join(d.picked), total=datasets_in_all))
     if set(d.roles) == {EXPLORATORY}:
-        told.append(caution("exploratory"))
+        cautions.append(caution("exploratory"))
     elif len(d.roles) > 1:
-        told.append(caution("mixed-roles", roles=roles_in_words(d.roles)))
+        cautions.append(caution("mixed-roles", roles=roles_in_words(d.roles)))
     if any(d.overlap):
-        told.append(caution("overlap", prompts=d.overlap[0], clusters=d.overlap[1]))
-    return tuple(told)
+        cautions.append(caution("overlap", prompts=d.overlap[0], clusters=d.overlap[1]))
+    return tuple(cautions)
 
 
 def roles_in_words(roles: Mapping[str, int]) -> str:
@@ -90,7 +91,7 @@ def roles_in_words(roles: Mapping[str, int]) -> str:
 
 
 def _overlap(frame: pd.DataFrame, runs: Iterable[Run]) -> tuple[int, int]:
-    """Confirmatory prompts here, and clusters of them, that an exploratory evaluation of the runs had."""
+    """Confirmatory prompts, and clusters of them, that an exploratory evaluation of the runs also used."""
     confirming = frame[frame["study_role"] == CONFIRMATORY]
     if confirming.empty:
         return 0, 0

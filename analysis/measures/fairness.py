@@ -1,4 +1,4 @@
-"""Whether two arms had the same chance: what a manifest says was equal, what differed, and what is not known."""
+"""Fairness of a comparison: which conditions were equal in both arms, which differed, and which are not known."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.cautions import Caution, caution
 from analysis.errors import DataError
 from analysis.runlog.manifest import Drafter, Evaluation, Manifest, Target
 from analysis.runlog.reading import Run
-from analysis.wording import Caution, caution, one_line
+from analysis.wording import one_line
 
 Status = Literal["ok", "differs", "unknown"]
 #: Settings that name an arm; the drafter's configuration and the seeds have rows of their own.
@@ -18,7 +19,7 @@ _OF_THE_ARM = ("name", "label", "drafter", "seeds")
 
 @dataclass(frozen=True)
 class FairnessRow:
-    """One thing that should be equal: its value in each arm (None: not known) and whether it is."""
+    """A condition that should be equal: its value in each arm (None: not known) and its status."""
 
     key: str
     label: str
@@ -28,7 +29,7 @@ class FairnessRow:
 
 
 def same_target(a: Target | None, b: Target | None) -> bool | None:
-    """Whether two runs verified with one target: by the hash of its weights, else by id; None if not known."""
+    """Whether two runs used the same target: by the hash of its weights, else by id; None if not known."""
     if a is None or b is None:
         return None
     if a.sha256 and b.sha256:
@@ -43,11 +44,11 @@ def require_same_target(a: Run, b: Run, *, strict: bool = False) -> None:
     if same is False and first and second:
         raise DataError(
             f"{a.address} and {b.address} have different targets ({_target(first)}; {_target(second)}): accepted "
-            "lengths of different targets cannot be compared; evaluate both drafters against one target"
+            "lengths of different targets cannot be compared; evaluate both drafters with the same target"
         )
     if same is None and strict:
         unknown = a.address if first is None else b.address
-        raise DataError(f"{unknown}: the target is unknown, and --strict allows no such run; name it in run.json")
+        raise DataError(f"{unknown}: the target is unknown, which --strict rejects; record it in run.json")
 
 
 def compare_arms(a: Run, b: Run, protocol: str) -> tuple[FairnessRow, ...]:
@@ -62,7 +63,7 @@ def compare_arms(a: Run, b: Run, protocol: str) -> tuple[FairnessRow, ...]:
 
 
 def cautions_of(rows: Sequence[FairnessRow]) -> tuple[Caution, ...]:
-    """A warning per row that differs, named by its key, and one for all rows that are not known."""
+    """A caution per condition that differs, named by its key, and one for all conditions that are not known."""
     differing = [
         caution("differs", named=row.key, what=row.label, a=row.a, b=row.b) for row in rows if row.status == "differs"
     ]
@@ -72,7 +73,7 @@ def cautions_of(rows: Sequence[FairnessRow]) -> tuple[Caution, ...]:
 
 @dataclass(frozen=True)
 class ArmDifference:
-    """What the arms differ in by design: a drafter setting or a parameter count, as each arm has it."""
+    """A difference by design: a drafter setting or a parameter count, with its value in each arm."""
 
     what: str
     a: str
@@ -156,7 +157,7 @@ def _row(key: str, label: str, a: str | None, b: str | None) -> FairnessRow:
 
 
 def _settings_row(key: str, label: str, a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> FairnessRow:
-    """Equal settings as such; else the fields that differ."""
+    """``equal`` for equal settings, else the fields that differ."""
     if a is None or b is None:
         return FairnessRow(key, label, None if a is None else "known", None if b is None else "known", "unknown")
     differences = _differences(a, b)
@@ -177,15 +178,15 @@ def _words(value: Any) -> str:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], under: str = "") -> list[tuple[str, str, str]]:
-    """Leaves that differ: (dotted name, value in a, value in b); a dash for a field that only one has."""
-    found = []
+    """Fields that differ: (dotted name, value in a, value in b); a dash for a missing field."""
+    differences = []
     for key in [*a, *(k for k in b if k not in a)]:
         left, right = a.get(key, "—"), b.get(key, "—")
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found += _differences(left, right, f"{under}{key}.")
+            differences += _differences(left, right, f"{under}{key}.")
         elif left != right:
-            found.append((f"{under}{key}", _brief(left), _brief(right)))
-    return found
+            differences.append((f"{under}{key}", _brief(left), _brief(right)))
+    return differences
 
 
 def _brief(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""Is the gain of a gated arm larger on prompts where its gate moved more? A relation, not an effect.
+"""Is the gain of a gated arm larger on prompts where its gate moved more? An association, not an effect.
 
 The slope is of the per-prompt gain on the spread of the gate within the prompt, per standard deviation of the spread,
-with a cluster-robust interval. It is taken within data sets (an intercept each): data sets differ in both, and a slope
-between them is one of kinds of prompts. Nobody assigned prompts their spread: length and what the target finds hard
-still move both. A slope of 0 does not mean that the dynamics do nothing, nor another that they do.
+with a cluster-robust interval. It is estimated within data sets (one intercept each), because data sets differ in both
+and a slope between them would compare kinds of prompts. The spread was not assigned at random: answer length and
+difficulty affect both. A slope of 0 does not show that the dynamics do nothing, and another slope does not show that
+they help.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class GainBySpread:
 
 
 def gain_by_spread(pairs: Pairs, gates_a: Gates | None, gates_b: Gates | None) -> GainBySpread | None:
-    """For the arm whose gate moves, B if both do; None if neither does, or for want of spread or clusters."""
+    """For the arm with a moving gate (B if both have one); None without a moving gate, or with too little spread or too
+    few clusters."""
     side, gates = ("B", gates_b) if gates_b is not None and len(gates_b.spread) else ("A", gates_a)
     if gates is None or gates.spread.empty:
         return None

@@ -1,8 +1,8 @@
-"""What a fusion does with each target layer: gate, feature norm and contribution, from moments over all tokens.
+"""Use of each target layer by a fusion: gate, feature norm and contribution, from moments over all tokens.
 
-Levels of gates are not identified: the norm after the projection removes a factor common to all layers, and the
-projection absorbs a constant per layer. Means and their ranking are descriptive. What is identified is how
-log(g_l / g_last) varies from token to token: no constant can absorb that.
+Gate levels are not identified: the norm after the projection removes a factor common to all layers, and the projection
+absorbs a constant per layer. Means and their ranking are descriptive. The variation of log(g_l / g_last) from token to
+token is identified, because no constant can absorb it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from analysis.cautions import Caution, caution
 from analysis.runlog.load import Evaluated
 from analysis.runlog.schema import GATE_MOMENTS, KEY, PAIR_KEY
 from analysis.stats.cluster import Partition, cluster_t, partition
 from analysis.stats.ratio import linearise, weights
-from analysis.wording import Caution, caution
 
 #: Column that counts the tokens of a quantity. Logs are summed over the tokens whose gates are positive, log_gate over
 #: those whose own is, log_ratio over those whose last layer's is too; the other quantities over all.
 _COUNTS = {"log_gate": "n_log_gate", "log_ratio": "n_log"}
-#: Share of tokens whose gate is 0 or negative, which have no log; a quantity where there are any.
+#: Share of tokens whose gate is 0 or negative and has no logarithm; present only if there are such tokens.
 NOT_POSITIVE = "not_positive"
 TABLE = (
     *("role", "layer", "quantity", "mean", "lo", "hi", "sd", "sd_lo", "sd_hi", "sd_within", "sd_between"),
@@ -38,10 +38,10 @@ class Gates:
     ``table``: one row per (role, layer, quantity), columns TABLE; quantities are GATE_MOMENTS (and NOT_POSITIVE where
     gates are 0 or negative), layers are indices into hidden_states. ``mean`` is over tokens, ``sd`` its standard
     deviation over tokens, each with a 95% interval over prompt clusters (NaN for one cluster); ``sd_within`` prompts
-    and ``sd_between`` them (analysis of variance).
-    ``sample``: single tokens: role, layer, gate, feature_norm. Empty if the run has none.
-    ``spread``: per prompt, PAIR_KEY columns and ``spread``: standard deviation over its answer tokens of
-    log(g_l / g_last), root mean square over layers; what the gate did within that prompt. Empty without a moving gate.
+    and ``sd_between`` them (analysis of variance). ``sample``: single tokens: role, layer, gate, feature_norm. Empty if
+    the run has none. ``spread``: per prompt, PAIR_KEY columns and ``spread``: standard deviation over its answer tokens
+    of log(g_l / g_last), root mean square over layers; the variation of the gate within that prompt. Empty without a
+    moving gate.
     """
 
     protocol: str
@@ -51,7 +51,7 @@ class Gates:
 
     @property
     def moving(self) -> bool:
-        """Whether there is a gate at all: without one it is logged as 1 everywhere."""
+        """Whether the arm has a gate: without one it is logged as 1 everywhere."""
         gate = self.table[self.table["quantity"] == "gate"]
         return bool(((gate["mean"] != 1) | (gate["sd"] > 0)).any())
 
@@ -85,7 +85,7 @@ def summarise(evaluated: Evaluated) -> Gates | Caution | None:
 
 
 def _quantities(of_layer: pd.DataFrame) -> list[dict[str, object]]:
-    """Ratios of sums, value over tokens: prompts count by their tokens, and vary by whole clusters."""
+    """Ratios of sums over tokens: prompts are weighted by their tokens, and whole clusters are the units."""
     everywhere = partition(of_layer["cluster_id"])
     rows = []
     lacking = [NOT_POSITIVE] if (of_layer["n_log_gate"] < of_layer["n"]).any() else []
@@ -113,7 +113,7 @@ def _spreads(total: np.ndarray, squares: np.ndarray, n: np.ndarray, clusters: Pa
     mean, tokens = total.sum() / n.sum(), n.sum()
     # the variance is a ratio of sums too: its derivative with respect to the mean is 0
     around = np.maximum(squares - 2 * mean * total + mean**2 * n, 0.0)
-    noise = 1e-12 * (squares.sum() / tokens)  # what rounding leaves of a constant
+    noise = 1e-12 * (squares.sum() / tokens)  # rounding error of a constant
     variance = cluster_t(linearise(around, n), clusters, weights=weights(n))
     inside = np.maximum(squares - total**2 / n, 0.0).sum()
     free = tokens - n.size
@@ -129,8 +129,8 @@ def _spreads(total: np.ndarray, squares: np.ndarray, n: np.ndarray, clusters: Pa
 
 
 def _spread(stats: pd.DataFrame) -> pd.DataFrame:
-    """Per prompt: root mean square over layers of the standard deviation of log(g_l / g_last) over its tokens, those
-    of the answer where there are any."""
+    """Per prompt: root mean square over layers of the standard deviation of log(g_l / g_last) over its tokens (answer
+    tokens if there are any)."""
     role = "answer" if (stats["role"] == "answer").any() else stats["role"].iloc[0]
     last = stats["layer"].max()
     rows = stats[(stats["role"] == role) & (stats["layer"] != last) & (stats["n_log"] > 1)]

@@ -1,4 +1,4 @@
-"""Training curves of a run, and whether they look like a training that ended well."""
+"""Training curves of a run, and signs of a training that did not end well."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.runlog.reading import Run
-from analysis.wording import Caution, caution
 
 CURVES = ("step", "examples", "loss", "ce", "accepted_length", "val_accepted_length", "val_unseen_accepted_length")
 
-#: The last tenth of a training may lie this much above the best tenth before it is called divergence.
+#: A training diverged if the mean loss of its last tenth is above this multiple of its best tenth.
 DIVERGED = 1.25
-#: A gain of validation accepted length over the last quarter of the training that is still a rise.
+#: Validation accepted length is still rising if it grew by more than this factor over the last quarter.
 RISING = 1.02
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """``curves``: one row per optimizer step, columns CURVES; what was not measured at a step is NaN."""
+    """``curves``: one row per optimizer step, columns CURVES; NaN for quantities that were not measured at a step."""
 
     curves: pd.DataFrame
 
     def last(self, column: str) -> float | None:
-        """The last value that was measured, None if none was."""
+        """The last measured value; None without one."""
         values = self.curves[column].dropna()
         return float(values.iloc[-1]) if len(values) else None
 
@@ -44,27 +44,27 @@ def load_history(run: Run) -> History | None:
 
 
 def health(run: Run, history: History | None) -> tuple[Caution, ...]:
-    """Warnings about a training: a loss that is no number, steps that are missing, divergence, and an accepted
-    length that was still rising when it stopped."""
+    """Cautions about a training: NaN or infinite loss, missing steps, divergence, and an accepted length that was still
+    rising at the end."""
     if history is None:
         return ()
-    curves, told = history.curves, []
+    curves, cautions = history.curves, []
     planned = run.manifest.training.steps if run.manifest.training else None
     if planned is not None and len(curves) < planned:
-        told.append(caution("history-short", run=run.name, n=len(curves), total=planned))
+        cautions.append(caution("history-short", run=run.name, n=len(curves), total=planned))
     loss = curves["loss"]
     if len(bad := curves.loc[~np.isfinite(loss), "step"]):
-        told.append(caution("history-nan", run=run.name, n=len(bad), total=len(curves), first=int(bad.iloc[0])))
+        cautions.append(caution("history-nan", run=run.name, n=len(bad), total=len(curves), first=int(bad.iloc[0])))
     elif (ends := _ends(curves)) is not None and ends[1] > DIVERGED * ends[0]:
-        told.append(caution("history-diverged", run=run.name, best=ends[0], last=ends[1]))
+        cautions.append(caution("history-diverged", run=run.name, best=ends[0], last=ends[1]))
     if (rise := _rise(curves)) is not None and rise[1] > RISING * rise[0]:
-        told.append(caution("history-rising", run=run.name, before=rise[0], last=rise[1]))
-    return tuple(told)
+        cautions.append(caution("history-rising", run=run.name, before=rise[0], last=rise[1]))
+    return tuple(cautions)
 
 
 def _ends(curves: pd.DataFrame) -> tuple[float, float] | None:
-    """Mean loss of the best tenth and of the last; of the unweighted loss if it is there, since a schedule of the
-    weights moves the other. None under 20 steps."""
+    """Mean loss of the best tenth and of the last tenth. Uses the unweighted loss if available, because a weight
+    schedule changes the weighted one. None with fewer than 20 steps."""
     loss = curves["ce"] if curves["ce"].notna().all() else curves["loss"]
     if len(loss) < 20:
         return None
@@ -73,7 +73,7 @@ def _ends(curves: pd.DataFrame) -> tuple[float, float] | None:
 
 
 def _rise(curves: pd.DataFrame) -> tuple[float, float] | None:
-    """Validation accepted length nearest before three quarters of the training, and at its end."""
+    """Validation accepted length at three quarters of the training (the last value before it), and at the end."""
     measured = curves.dropna(subset=["val_accepted_length"])
     before = measured[measured["step"] <= 0.75 * curves["step"].iloc[-1]]
     if before.empty or len(measured) < 4:

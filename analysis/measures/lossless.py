@@ -1,7 +1,7 @@
-"""Was the output the target's own? What each arm logged about its text against plain decoding, and against the other.
+"""Losslessness: each arm's outputs against plain decoding, and against the other arm's outputs.
 
-Greedy speculative decoding gives the target's tokens. Where kernels for another block size round differently, a
-near-tie can flip: a mismatch is explained if the target's two best logits were closer than TIE there.
+Greedy speculative decoding reproduces the target's tokens. Kernels for another block size may round differently, which
+can flip a near-tie. A mismatch counts as explained if the target's two largest logits were closer than TIE there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.cautions import Caution, caution
 from analysis.keys import taken
 from analysis.runlog.counting import counting_of
 from analysis.runlog.load import Evaluated, of_protocol
 from analysis.runlog.pairing import Pairs
-from analysis.wording import Caution, caution
 
-#: A margin of the target's logits under which another order of summation can decide.
+#: Logit margin below which the order of summation can change the token.
 TIE = 1e-3
 _COLUMNS = (
     "eval_id",
@@ -37,10 +37,10 @@ _COLUMNS = (
 class Lossless:
     """One arm against its plain baseline, over the paired prompts.
 
-    ``checked``: prompts whose output was held against plain decoding; ``mismatches``: those that differ, a row each:
+    ``checked``: prompts whose output was compared with plain decoding; ``mismatches``: those that differ, a row each:
     prompt_id, turn, sample, dataset, first_mismatch (token index), mismatch_margin, explained.
-    ``mean_tokens``: mean output length; ``limit``: the most tokens that an answer could have; ``cut``: answers that
-    ended there. None where it was not logged, and for first blocks.
+    ``mean_tokens``: mean output length; ``limit``: the maximum length of an answer; ``cut``: answers that reached
+    it. None if not logged, and for first blocks.
     """
 
     checked: int
@@ -57,8 +57,8 @@ class Lossless:
 @dataclass(frozen=True)
 class Outputs:
     """Both arms, and ``same`` of ``compared`` prompts on which their outputs are equal. ``claimed``: prompts whose
-    outputs differ although both arms claim to match plain decoding. ``answers``: how many there are
-    per data set; none of first blocks."""
+    outputs differ although both arms are recorded as equal to plain decoding. ``answers``: their number per
+    data set; empty for first blocks."""
 
     a: Lossless
     b: Lossless
@@ -69,7 +69,7 @@ class Outputs:
 
 
 def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
-    """What the prompts tables say about outputs."""
+    """Outputs as logged in the prompts tables."""
     first, second = _prompts(a, pairs, "a"), _prompts(b, pairs, "b")
     equal = pc.equal(first["output_hash"], second["output_hash"])
     if counting_of(a.run.manifest, a.protocol).ids != counting_of(b.run.manifest, b.protocol).ids:
@@ -87,20 +87,20 @@ def outputs(a: Evaluated, b: Evaluated, pairs: Pairs) -> Outputs:
     )
 
 
-def cautions_of(found: Outputs, names: tuple[str, str]) -> tuple[Caution, ...]:
-    """A warning per arm whose output differs from plain decoding where no near-tie explains it, and one where the arms
+def cautions_of(compared: Outputs, names: tuple[str, str]) -> tuple[Caution, ...]:
+    """A caution per arm whose output differs from plain decoding at tokens without a near-tie, and one if the arms
     cannot both match it."""
-    told = []
-    for name, arm in zip(names, (found.a, found.b), strict=True):
+    cautions = []
+    for name, arm in zip(names, (compared.a, compared.b), strict=True):
         if unexplained := int((~arm.mismatches["explained"]).sum()):
-            told.append(caution("not-lossless", run=name, n=unexplained, total=arm.checked))
-    if found.claimed:
-        told.append(caution("claims-disagree", n=found.claimed, total=found.compared))
-    return tuple(told)
+            cautions.append(caution("not-lossless", run=name, n=unexplained, total=arm.checked))
+    if compared.claimed:
+        cautions.append(caution("claims-disagree", n=compared.claimed, total=compared.compared))
+    return tuple(cautions)
 
 
 def _prompts(evaluated: Evaluated, pairs: Pairs, side: str) -> pa.Table:
-    """What the arm logged about the outputs of the paired prompts, in their order."""
+    """The logged outputs of the paired prompts, in their order."""
     rows = of_protocol(evaluated.run.read("prompts", ["protocol", *_COLUMNS]), evaluated.protocol)
     return taken(rows.select(list(_COLUMNS)), pairs.frame[f"row_{side}"].to_numpy())
 
@@ -125,7 +125,7 @@ def _lossless(rows: pa.Table, pairs: Pairs, arm: Evaluated) -> Lossless:
 
 
 def _length_limit(rows: pa.Table, arm: Evaluated) -> Mapping[str, int | None]:
-    """The limit of the evaluations that the answers are of, and how many ended there."""
+    """The length limit of the evaluations, and how many answers reached it."""
     if arm.protocol == "prefix":
         return {"limit": None, "cut": None}
     evaluations = map(arm.run.manifest.evaluations.get, pc.unique(rows["eval_id"]).to_pylist())

@@ -1,4 +1,4 @@
-"""Prompts without a pair: are they like those that have one, and what could they have changed?
+"""Prompts without a pair: do they differ from those with a pair, and how much could they change the result?
 
 A run may lack its hardest prompts, since those time out. The arm that has them tells how they differ from the kept
 ones, and bounds what the comparison over all prompts could have been (Manski 1990, American Economic Review 80).
@@ -15,29 +15,19 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
+from analysis.cautions import Caution, caution
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import partition
 from analysis.stats.estimate import Estimate
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.method import ALPHA, LEVEL
-from analysis.wording import (
-    BALANCED,
-    TAU_POOLED,
-    TAU_PROMPTS,
-    Caution,
-    Estimand,
-    caution,
-    equals_p,
-    interval,
-    number,
-    signed,
-)
+from analysis.wording import BALANCED, TAU_POOLED, TAU_PROMPTS, Estimand, equals_p, interval, number, signed
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Values of one arm (tokens per step of a prompt) on prompts that have no pair, beside those that have one.
+    """Values of one arm (tokens per step of a prompt) on prompts without a pair, beside those with one.
 
     ``difference`` = ``mean_lost`` - ``mean_kept``, with a 95% interval and a two-sided p by Welch's t over clusters;
     None where either side has fewer than two clusters or no spread.
@@ -55,14 +45,15 @@ class Missing:
 
     @property
     def differs(self) -> bool:
-        """Whether the lost prompts differ from the kept ones."""
+        """Whether the lost prompts differ significantly from the kept ones."""
         return self.p is not None and self.p < ALPHA
 
 
 @dataclass(frozen=True)
 class Bounds:
     """Least and largest difference, B - A, over all prompts that an arm has a value for, if the other arm's unknown
-    values lie between ``least`` and ``most``. ``filled``: prompts with one value, ``unknown``: with none, left out."""
+    values lie between ``least`` and ``most``. ``filled``: prompts with one value; ``unknown``: prompts without any,
+    excluded."""
 
     lo: float
     hi: float
@@ -73,7 +64,7 @@ class Bounds:
 
 
 def missing(pairs: Pairs) -> tuple[Missing, ...]:
-    """What each arm says about the prompts that it has and the other lacks; nothing for an arm that has none."""
+    """For each arm, its values on prompts that the other arm lacks; empty for an arm without such prompts."""
     found = []
     for side in "ab":
         lost = pairs.lost[pairs.lost[f"tokens_{side}"].notna()]
@@ -100,7 +91,7 @@ def bounds(
 
 
 def with_missing(pairs: Pairs, e: Estimate, most: float, least: float = 1.0) -> tuple[float | None, float | None]:
-    """The interval of an estimate, widened by what the prompts without a pair could change: (None, None) where that is
+    """The interval of an estimate, widened by all that the prompts without a pair could change; (None, None) if that is
     not known."""
     lost = pairs.lost if e.subset is None else pairs.lost[pairs.lost["dataset"] == e.subset]
     if e.lo is None or e.hi is None or e.estimate is None or lost.empty:
@@ -117,7 +108,7 @@ def _ends(pairs: Pairs, e: Estimate, most: float, least: float) -> tuple[float, 
 
 
 def _balanced_ends(pairs: Pairs, e: Estimate, most: float, least: float) -> tuple[float, float] | None:
-    """Means over data sets of their bounds; None where a data set has no pair."""
+    """Means of the bounds over data sets; None if a data set has no pair."""
     base = replace(e.estimand, key=e.estimand.key.removesuffix(BALANCED))
     names = sorted({*pairs.frame["dataset"].unique(), *pairs.lost["dataset"].unique()})
     ends = []
@@ -131,7 +122,7 @@ def _balanced_ends(pairs: Pairs, e: Estimate, most: float, least: float) -> tupl
 
 
 def most_tokens(a: Run, b: Run, pairs: Pairs) -> float:
-    """The most tokens that a step gives: the larger block size, else the largest mean of a prompt that was seen."""
+    """The maximum tokens of a step: the larger block size, else the largest mean of any prompt."""
     evaluations = [e for run in (a, b) for e in run.manifest.evaluations.values()]
     sizes = [e.block_size for e in evaluations if e.protocol in set(pairs.frame["protocol"].unique())]
     known = [size for size in sizes if size is not None]
@@ -147,7 +138,7 @@ def _full(kept: pd.DataFrame, filled: pd.DataFrame, estimand: Estimand, unknown:
     for side, other, value in (("a", "b", unknown[0]), ("b", "a", unknown[1])):
         known = filled[f"tokens_{side}"].notna()
         mine, theirs = filled[known], filled[~known]
-        if estimand.key == TAU_POOLED.key:  # a lost output is taken to be as long as the other arm's
+        if estimand.key == TAU_POOLED.key:  # a lost output is assumed to be as long as the other arm's
             tokens = [kept[f"tokens_{side}"], mine[f"tokens_{side}"], theirs[f"tokens_{other}"]]
             steps = [kept[f"steps_{side}"], mine[f"steps_{side}"], theirs[f"tokens_{other}"].astype(float) / value]
             means.append(sum(float(t.sum()) for t in tokens) / sum(float(s.sum()) for s in steps))
@@ -170,7 +161,7 @@ def _missing(side: str, lost: NDArray[Any], kept: NDArray[Any], clusters: NDArra
         sizes = np.bincount(index, minlength=influence.size)
         sums = np.bincount(index, values - values.mean(), influence.size)
         share = sizes / values.size
-        # as in a mean over clusters, each sum is set right for the shrinkage of residuals (CR2)
+        # each sum is corrected for the shrinkage of residuals (CR2), as in a mean over clusters
         adjusted = np.divide(sums, np.sqrt(1 - share), out=np.zeros_like(sums), where=share < 1) / values.size
         influence += sign * adjusted
         parts.append(float(adjusted @ adjusted))
@@ -187,7 +178,7 @@ def _missing(side: str, lost: NDArray[Any], kept: NDArray[Any], clusters: NDArra
 
 
 def cautions_of(found: tuple[Missing, ...], full: Bounds | None, estimate: float | None) -> tuple[Caution, ...]:
-    """What the lost prompts may have changed."""
+    """Cautions about the lost prompts."""
     told = [
         caution("missing-differs", arm=m.side, n=m.lost, lost=number(m.mean_lost), kept=number(m.mean_kept),
                 difference=signed(m.difference), p=equals_p(m.p))

@@ -1,10 +1,10 @@
 """Acceptance by draft position: how often the first k drafted tokens survive verification, and where they fail.
 
-A slot after the stop token or the length limit could not have been accepted, whatever the drafter: such a block is
-cut, and counts at the slots that it had. Survival is then the product-limit estimate (Kaplan and Meier 1958), the
-product over slots of the share accepted among the steps that reached the slot; the share of survivors among blocks
-that had slot k would compare other blocks at every k, and could rise with k. It takes cut blocks for blocks that
-would have gone on as the others did. At the last slot acceptance is censored: a longer block might have gone on.
+No drafter can be accepted at a slot after the stop token or the length limit. Such a block is censored: it counts only
+at the slots that it had. Survival is therefore the product-limit estimate (Kaplan and Meier 1958): the product over
+slots of the share accepted among the steps that reached the slot. (The share of survivors among blocks with a slot k
+would compare different blocks at every k, and could rise with k.) The estimate assumes that censored blocks would have
+continued like the others. Acceptance is censored at the last slot: a longer block might have continued.
 """
 
 from __future__ import annotations
@@ -38,13 +38,19 @@ class Positions:
 
     * ``survival``: P(accepted >= k), the product of the conditional rates up to k, with its 95% interval ``lo``,
       ``hi``; ``at_risk``: steps whose block had a slot k;
-    * ``conditional``: P(accepted >= k | accepted >= k - 1), over the ``reached`` steps in which slot k came to be
-      compared: other steps in every arm;
-    * ``missed_vocabulary``: share of those in which the target's token was one that the drafter cannot propose; the
+    * ``conditional``: P(accepted >= k | accepted >= k - 1), over the ``reached`` steps in which slot k was
+      compared; these steps differ between arms;
+    * ``missed_vocabulary``: share of the reached steps in which the drafter's vocabulary lacks the target's token; the
       rest of 1 - conditional are mismatches.
     """
 
     curve: pd.DataFrame
+
+    @property
+    def ceiling(self) -> float | None:
+        """Tokens per step that one more slot could add at most: the survival at the last slot; None where it is 0."""
+        last = float(self.curve["survival"].iloc[-1])
+        return last if last > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +81,9 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
                 rows.append((k, *_row(of_arm[k], survival, of_arm[1].at_risk > 0, clusters)))
         if values[0] is not None and values[1] is not None:
             some = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
-            found = cluster_t((values[1] - values[0])[some], clusters.subset(some))
+            mean = cluster_t((values[1] - values[0])[some], clusters.subset(some))
             lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
-            differences.append((k, found.mean, *((None, None) if lone else (found.lo, found.hi))))
+            differences.append((k, mean.mean, *((None, None) if lone else (mean.lo, mean.hi))))
     table = pd.DataFrame(differences, columns=["k", "difference", "lo", "hi"]).astype({"lo": float, "hi": float})
     first, second = (Positions(pd.DataFrame(rows, columns=list(CURVE))) for rows in curves)
     return first, second, table
@@ -88,17 +94,19 @@ def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots
     counts = evaluated.counts
     slots = counts.at_risk, counts.survived, counts.reached, counts.missed_vocabulary
     which = slice(None) if in_order(rows, len(counts.steps)) else rows
-    found = {}
+    by_position = {}
     for k in range(1, counts.at_risk.shape[1] + 1):
-        found[k] = _Slots(*(of_slot[:, k - 1][which] for of_slot in slots))
-    while found and not found[len(found)].at_risk.any():  # slots that only prompts without a pair had
-        found.popitem()
-    return found
+        by_position[k] = _Slots(*(of_slot[:, k - 1][which] for of_slot in slots))
+    while (
+        by_position and not by_position[len(by_position)].at_risk.any()
+    ):  # slots that occur only in prompts without a pair
+        by_position.popitem()
+    return by_position
 
 
 def _survivals(slots: Mapping[int, _Slots]) -> Iterator[FloatArray]:
     """For k = 1, 2, ...: (n,) values whose mean is the product-limit estimate of survival and whose variance is the
-    delta method's; NaN from where every block that had survived was cut."""
+    delta method's; NaN after the slot at which every surviving block is censored."""
     survival, deviation = 1.0, np.zeros(1)
     for s in slots.values():
         if s.reached.any():
@@ -124,15 +132,15 @@ def _row(s: _Slots, survival: FloatArray, all_prompts: NDArray[np.bool_], cluste
 
 
 def _with_interval(values: FloatArray, clusters: Partition, at_risk: int) -> tuple[float, float, float]:
-    """The mean of ``values`` with Wilson's interval; ``at_risk``: how many clusters still say something."""
-    found = cluster_t(values, clusters)
-    if np.isnan(found.mean):
+    """The mean of ``values`` with Wilson's interval; ``at_risk``: the number of clusters at risk."""
+    mean = cluster_t(values, clusters)
+    if np.isnan(mean.mean):
         return np.nan, np.nan, np.nan
-    p = min(max(found.mean, 0.0), 1.0)
+    p = min(max(mean.mean, 0.0), 1.0)
     if at_risk < 2:  # one cluster leaves everything open
         return p, 0.0, 1.0
     # without spread every cluster counts as one observation
-    n = p * (1 - p) / found.se**2 if found.se else at_risk
+    n = p * (1 - p) / mean.se**2 if mean.se else at_risk
     z2 = float(special.stdtrit(at_risk - 1, (1 + LEVEL) / 2)) ** 2
     centre, half = p + z2 / (2 * n), np.sqrt(max(0.0, z2 * (p * (1 - p) / n + z2 / (4 * n * n))))
     return p, max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))

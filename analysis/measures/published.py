@@ -1,7 +1,7 @@
-"""Published drafters of the same target, to see whether a comparison is between drafters worth comparing.
+"""Published drafters of the same target, as a scale for the arms of a comparison.
 
-``data/published.csv`` holds tau and speed-up as their authors give them, with the source of each row; other
-hardware, other software, their own prompts. Targets and data sets are matched by name, spelling aside.
+``data/published.csv`` contains tau and speed-up as reported by the authors, with the source of each row. Hardware,
+software and prompts differ. Targets and data sets are matched by name, spelling aside.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from importlib import resources
 
 import pandas as pd
 
+from analysis.cautions import Caution, caution
 from analysis.measures.benchmark_names import spelling
 from analysis.runlog.manifest import Target
 from analysis.stats.estimate import Estimate
-from analysis.wording import TAU_POOLED, Caution, caution
+from analysis.wording import TAU_POOLED
 
-#: "Clearly below": under this share of what was published.
+#: "Clearly below" means below this share of the published value.
 CLEARLY = 0.8
-#: The authors' mean over all their data sets, more than we may have: shown, never compared with.
+#: The authors' mean over all their data sets. It is shown but not compared, because the runs may lack some of them.
 AVERAGE = "average"
 
 
@@ -30,8 +31,8 @@ def read_published() -> pd.DataFrame:
 
 
 def published_for(target: Target | None, temperature: float, datasets: Mapping[str, Estimate]) -> pd.DataFrame:
-    """Published rows of this target at this temperature for these data sets: the table's columns, ``dataset`` as the
-    run spells it, and the authors' averages last. Empty if no row is about this target and one of these data sets."""
+    """Published rows of this target at this temperature for these data sets: the table's columns, ``dataset`` in
+    the run's spelling, and the authors' averages last. Empty if no row matches the target and a data set."""
     table = read_published()
     name = spelling(target.id.rsplit("/", 1)[-1]) if target else ""
     rows = table[(table["target"].map(spelling) == name) & (table["temperature"] == temperature)]
@@ -43,8 +44,8 @@ def published_for(target: Target | None, temperature: float, datasets: Mapping[s
 
 
 def below_published(rows: pd.DataFrame, datasets: Mapping[str, Estimate]) -> tuple[Caution, ...]:
-    """A warning per published method if both arms' tau, averaged over the data sets that it has, is clearly below."""
-    told = []
+    """A caution per published method if the tau of both arms, averaged over its data sets, is clearly below."""
+    cautions = []
     for method, of_method in rows[rows["dataset"] != AVERAGE].groupby("method"):
         common = [name for name in of_method["dataset"] if datasets[name].estimand is TAU_POOLED]
         means = [(datasets[name].mean_a, datasets[name].mean_b) for name in common]
@@ -55,7 +56,7 @@ def below_published(rows: pd.DataFrame, datasets: Mapping[str, Estimate]) -> tup
         theirs = float(of_method["tau"].mean())
         if max(a, b) < CLEARLY * theirs:
             source = str(of_method["source"].iloc[0])
-            told.append(
+            cautions.append(
                 caution(
                     "below-published",
                     method=method,
@@ -66,4 +67,4 @@ def below_published(rows: pd.DataFrame, datasets: Mapping[str, Estimate]) -> tup
                     source=source,
                 )
             )
-    return tuple(told)
+    return tuple(cautions)

@@ -1,5 +1,5 @@
-"""Questions of a kind that training had, and others: the two say different things about a drafter, so they are told
-apart, over all data sets."""
+"""Estimates by whether training contained the kind of prompt. The two groups answer different questions, so they are
+shown separately, over all data sets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from analysis.wording import Estimand
 
 
 def by_seen(frame: pd.DataFrame, estimand: Estimand, margin: float | None = None) -> dict[str, Estimate]:
-    """The estimate per value of the pairs' column ``seen``, a family adjusted by Holm; pairs of which it is not known
-    count nowhere."""
+    """The estimate per value of the pairs' column ``seen``, a family adjusted by Holm; pairs without a value
+    are excluded."""
     groups = frame.groupby("seen", sort=True)
-    found = [replace(of_pairs(rows, estimand, margin=margin), subset=str(name)) for name, rows in groups]
-    return {str(e.subset): e for e in adjust(found)}
+    estimates = [replace(of_pairs(rows, estimand, margin=margin), subset=str(name)) for name, rows in groups]
+    return {str(e.subset): e for e in adjust(estimates)}

@@ -1,7 +1,7 @@
-"""Speed: how many times faster a drafter decodes than plain decoding, and than the other drafter, and why.
+"""Speed: speed-ups over plain decoding and over the other drafter, and where the time goes.
 
-The speed of a generation is decode_s / (output_tokens - 1), seconds per token after the first, which prefill gives
-(a log of another tool may time otherwise: :mod:`analysis.runlog.counting`).
+The speed of a generation is decode_s / (output_tokens - 1), seconds per token after the first, which comes from
+prefill (logs of other tools may differ: :mod:`analysis.runlog.counting`).
 A speed-up is a ratio of such times over the same prompts: pooled (total time over total tokens, so long outputs
 weigh more) or as the geometric mean of each prompt's own ratio. Both are means on the log scale, paired by prompt
 and clustered as prompts are.
@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.cautions import Caution
 from analysis.errors import DataError
 from analysis.measures.sessions import (
     Design,
@@ -36,7 +37,7 @@ from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.estimate import Estimate, Weights, of_values
 from analysis.stats.families import adjust
 from analysis.stats.ratio import linearise_log, weights
-from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Caution, Estimand, Verdict
+from analysis.wording import SPEEDUP_MEAN, SPEEDUP_POOLED, Estimand, Verdict
 
 _PARTS = ("draft_s", "verify_s", "other_s")
 
@@ -47,7 +48,7 @@ class TimesFaster:
 
     Interval at 95% and two-sided p against 1, both from a t on the log scale, p adjusted by Holm over data sets;
     ``verdict`` is drawn for one arm against the other, None against plain decoding. ``design``: how the two were timed;
-    of one session each there is neither p nor verdict, and the interval is over prompts alone.
+    with one session each there is neither p nor verdict, and the interval covers prompts only.
     """
 
     what: str
@@ -67,10 +68,10 @@ class TimesFaster:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Where an arm's time goes: seconds per verification step, beside a plain token's; all measured.
+    """Measured cost of an arm: seconds per verification step, beside the time of a plain token.
 
-    ``allowed`` = tau * plain_s / (draft_s + verify_s + other_s): the speed-up that the pieces allow. Its limits: tau
-    itself if a step cost one plain token, ``free_drafting`` if drafting cost nothing.
+    ``allowed`` = tau * plain_s / (draft_s + verify_s + other_s): the speed-up that these costs allow. Limits: tau
+    if a step cost one plain token, ``free_drafting`` if drafting were free.
     """
 
     prompts: int
@@ -82,7 +83,7 @@ class StepCost:
 
     @property
     def step_in_tokens(self) -> float:
-        """What a step costs, in plain tokens."""
+        """Cost of a step, in plain tokens."""
         return (self.draft_s + self.verify_s + self.other_s) / self.plain_s
 
     @property
@@ -98,7 +99,7 @@ class StepCost:
 class Speed:
     """``ratios``: every speed-up that the timings give, overall first, pooled per data set; ``costs``: per side, where
     time goes. Per side too: ``timed``, prompts with usable timings; ``repeats``, generations of each prompt and mode
-    at most; ``left_out``, prompts timed but of one token or no time."""
+    at most; ``left_out``, timed prompts that are excluded (one token, or no time recorded)."""
 
     ratios: tuple[TimesFaster, ...]
     costs: Mapping[str, StepCost]
@@ -114,8 +115,8 @@ class Speed:
 def speed(
     a: Evaluated, b: Evaluated, pairs: Pairs, sessions: tuple[Sequence[Run], Sequence[Run]] = ((), ())
 ) -> Speed | None:
-    """What the timings of two runs say over their paired prompts; None if neither run has any. ``sessions``: runs that
-    timed arm A, and arm B, again. Raises DataError for one that has no timing of the pairs."""
+    """Speed-ups from the timings of two runs, over their paired prompts; None if neither run has timings. ``sessions``:
+    runs that timed arm A, and arm B, again. Raises DataError if one of them has no timing of these prompts."""
     timings = {side: timings_of(arm.run, arm.protocol, pairs) for side, arm in (("A", a), ("B", b))}
     if all(frame.empty for frame in timings.values()):
         return None
@@ -136,9 +137,9 @@ def speed(
     names = sorted(pairs.frame["dataset"].unique())
     by_dataset = [_ratios(modes, again, pairs, SPEEDUP_POOLED, name) for name in names]
     fewest = 1 + min(map(len, again))
-    ratios = [_times(kind, *e, fewest) for found in everything for kind, e in found.items()]
+    ratios = [_times(kind, *e, fewest) for by_kind in everything for kind, e in by_kind.items()]
     for kind in _KINDS:
-        of_kind = [found[kind] for found in by_dataset if kind in found]
+        of_kind = [by_kind[kind] for by_kind in by_dataset if kind in by_kind]
         adjusted = adjust([e for e, _ in of_kind])
         ratios += [_times(kind, e, design, fewest) for e, (_, design) in zip(adjusted, of_kind, strict=True)]
     costs = {side: cost for side in "AB" if (cost := _cost(modes, side, pairs)) is not None}
@@ -194,7 +195,7 @@ def _ratios(
     """On the log scale, over one data set or all: each arm over plain, B over A, and B's speed-up over A's, which is
     B over A again, and left out, where both runs hold the same timings of plain decoding."""
     inside = np.flatnonzero(pairs.frame["dataset"] == subset) if subset else np.arange(len(pairs.frame))
-    found: dict[_Kind, tuple[Estimate, Design]] = {}
+    ratios: dict[_Kind, tuple[Estimate, Design]] = {}
     for kind, (top, bottom) in _KINDS.items():
         repeated = kind == _OF_ARMS and any(sessions)
         frames = [modes[key] for key in (*top, *bottom)]
@@ -210,14 +211,14 @@ def _ratios(
                 [_log_time(frame.loc[common], estimand) for frame in (modes[side, "draft"], *more)]
                 for side, more in zip("AB", sessions, strict=True)
             )
-            found[kind] = over_sessions(a, b, clusters, estimand, subset), Design.REPEATED
+            ratios[kind] = over_sessions(a, b, clusters, estimand, subset), Design.REPEATED
             continue
         logs = [[_log_time(modes[key].loc[common], estimand) for key in side] for side in (top, bottom)]
         slow, fast = (np.sum(values, axis=0) for values in logs)
         shares = _weights(modes[top[0]].loc[common], modes[bottom[0]].loc[common], estimand)
         estimate = of_values(fast, slow, fast == slow, clusters, estimand, subset, weights=shares)
-        found[kind] = estimate, _design(kind, modes, common)
-    return found
+        ratios[kind] = estimate, _design(kind, modes, common)
+    return ratios
 
 
 def _design(kind: _Kind, modes: Modes, prompts: NDArray[np.int64]) -> Design:

@@ -1,22 +1,21 @@
-"""What the outputs themselves say about a comparison: loops that are easy to draft, and arms that wrote at different
-length."""
+"""Cautions from the outputs: repetitive outputs, which are easy to draft, and different output lengths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analysis.cautions import Caution, caution
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.schema import DEGENERATE
-from analysis.wording import Caution, caution
 
-#: Relative differences above these are told: of tau by loops, of mean output length between the arms.
-_TOLD_TAU, _TOLD_LENGTH = 0.01, 0.05
+#: Relative changes above these lead to a caution: of tau without loops, of mean output length between the arms.
+_MOST_TAU, _MOST_LENGTH = 0.01, 0.05
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Outputs of one arm of which over half of the 4-grams repeat earlier ones, and what they do to pooled tau;
-    ``tau_without`` is None if all of them are such."""
+    """Outputs of one arm in which over half of the 4-grams repeat earlier ones, and their effect on pooled tau;
+    ``tau_without`` is None if all outputs are such loops."""
 
     outputs: int
     known: int
@@ -25,7 +24,7 @@ class Loops:
 
 
 def loops(pairs: Pairs, side: str) -> Loops | None:
-    """The measure for arm ``a`` or ``b``; None if its run logged no repetition."""
+    """Loops of arm ``a`` or ``b``; None if repetition was not logged."""
     frame = pairs.frame[pairs.frame[f"repetition_{side}"].notna()]
     if frame.empty:
         return None
@@ -39,18 +38,26 @@ def loops(pairs: Pairs, side: str) -> Loops | None:
 def cautions_of(
     pairs: Pairs, mean_tokens: tuple[float | None, float | None], labels: tuple[str, str]
 ) -> tuple[Caution, ...]:
-    """A warning per arm whose loops move its tau by over 1%, and one if output lengths differ by over 5%."""
-    told = []
+    """A caution per arm whose loops change its tau by more than 1%, and one if output lengths differ by more than
+    5%."""
+    cautions = []
     for side, label in zip("ab", labels, strict=True):
-        found = loops(pairs, side)
-        if found is None or not found.outputs:
+        looping = loops(pairs, side)
+        if looping is None or not looping.outputs:
             continue
-        if found.tau_without is None or abs(found.tau / found.tau_without - 1) > _TOLD_TAU:
-            without = "—" if found.tau_without is None else f"{found.tau_without:.3f}"
-            told.append(
-                caution("loops", arm=label, n=found.outputs, total=found.known, tau=f"{found.tau:.3f}", without=without)
+        if looping.tau_without is None or abs(looping.tau / looping.tau_without - 1) > _MOST_TAU:
+            without = "—" if looping.tau_without is None else f"{looping.tau_without:.3f}"
+            cautions.append(
+                caution(
+                    "loops",
+                    arm=label,
+                    n=looping.outputs,
+                    total=looping.known,
+                    tau=f"{looping.tau:.3f}",
+                    without=without,
+                )
             )
     a, b = mean_tokens
-    if a and b and abs(b / a - 1) > _TOLD_LENGTH:
-        told.append(caution("lengths-differ", a=f"{a:.1f}", b=f"{b:.1f}"))
-    return tuple(told)
+    if a and b and abs(b / a - 1) > _MOST_LENGTH:
+        cautions.append(caution("lengths-differ", a=f"{a:.1f}", b=f"{b:.1f}"))
+    return tuple(cautions)

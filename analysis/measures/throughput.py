@@ -1,8 +1,8 @@
 """Serving trials of two arms: throughput ratios block by block.
 
-A block is one interleaved repetition, both arms on the same machine minutes apart. The unit is the block, not the
-request: a log-ratio per block, a t interval over blocks, every trial shown, and no word of significance under six
-blocks, where a sign-flip of blocks could not reach p < 0.05 (Kalibera and Jones 2020, arXiv 2007.10899).
+A block is one interleaved repetition: both arms on the same machine, minutes apart. The unit is the block, not the
+request: a log-ratio per block, and an interval over blocks. Every trial is shown. With fewer than six blocks there is
+no verdict, because a sign-flip test of blocks cannot reach p < 0.05 (Kalibera and Jones 2020, arXiv 2007.10899).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from analysis.wording import THROUGHPUT, Verdict
 TRIALS = ("side", "concurrency", "block", "trial", "order", "status", "reason", "tokens_per_s", "output_hash")
 #: The arm that decodes without a drafter, in the ``arm`` column.
 PLAIN = "plain"
-#: Status of a trial that ran to its end; others are shown with their reason and count nowhere.
+#: Status of a successful trial; other trials are shown with their reason and excluded.
 DONE = "ok"
 
 
 @dataclass(frozen=True)
 class ThroughputRatio:
     """B over A at one concurrency: ``ratios`` per block, ``estimate`` their geometric mean, t interval and p on logs,
-    p adjusted by Holm over concurrencies; ``verdict`` is None under six blocks: too few for any word."""
+    p adjusted by Holm over concurrencies; ``verdict`` is None with fewer than six blocks."""
 
     concurrency: int | None
     blocks: tuple[int, ...]
@@ -43,7 +43,8 @@ class ThroughputRatio:
 
 @dataclass(frozen=True, eq=False)
 class Throughput:
-    """``trials``: every trial of both arms, columns TRIALS, failed ones too; ``ratios``: one per concurrency."""
+    """``trials``: every trial of both arms, including failed ones, with columns TRIALS; ``ratios``: one per
+    concurrency."""
 
     trials: pd.DataFrame
     ratios: tuple[ThroughputRatio, ...]

@@ -1,15 +1,15 @@
-"""Two runs of which at least one has times of its prompts but no verification steps: speed, and nothing else."""
+"""Comparison of speed only, for two runs if at least one has times of prompts but no verification steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analysis.cautions import caution
 from analysis.errors import DataError
 from analysis.measures.baseline import SpeedUp, speed_alone
 from analysis.measures.fairness import require_same_target, same_target
 from analysis.runlog.load import of_protocol
 from analysis.runlog.reading import Run
-from analysis.wording import caution
 
 PROTOCOL = "generate"
 
@@ -17,7 +17,7 @@ PROTOCOL = "generate"
 @dataclass(frozen=True)
 class TimesComparison:
     """``ratios``: B's speed over A's in each convention, over ``common`` prompts of ``prompts_a`` and ``prompts_b``;
-    ``notes``: what limits the comparison."""
+    ``notes``: limits of the comparison."""
 
     name_a: str
     name_b: str
@@ -31,9 +31,9 @@ class TimesComparison:
 
 
 def compare_times(a: Run, b: Run, *, min_coverage: float = 0.95, strict: bool = False) -> TimesComparison:
-    """The ratios of two runs' times. Raises DataError for targets that are known and different, for no timed prompt in
-    common, and for common prompts under ``min_coverage`` of the larger run; under ``strict`` also for an unknown target
-    and any prompt that is not common."""
+    """The ratios of two runs' times. Raises DataError for targets that are known and different, without a timed prompt
+    in common, and if the common prompts are under ``min_coverage`` of the larger run; under ``strict`` also for an
+    unknown target and for any prompt without a pair."""
     require_same_target(a, b, strict=strict)
     ratios = speed_alone(a, b)
     sizes = [_prompts(run) for run in (a, b)]
@@ -47,7 +47,7 @@ def compare_times(a: Run, b: Run, *, min_coverage: float = 0.95, strict: bool = 
             f"{min_coverage:.0%}; --min-coverage allows less"
         )
     if strict and common < max(sizes):
-        raise DataError(f"{where}: {max(sizes) - common} prompts have no pair, and --strict allows none")
+        raise DataError(f"{where}: {max(sizes) - common} prompts have no pair, which --strict rejects")
     notes = [caution("one-session").text]
     if same_target(a.manifest.target, b.manifest.target) is None:
         notes.append(caution("unknown", what="target").text)
@@ -58,6 +58,6 @@ def compare_times(a: Run, b: Run, *, min_coverage: float = 0.95, strict: bool = 
 
 
 def _prompts(run: Run) -> int:
-    """How many prompts, samples apart, the run has."""
+    """Number of prompts of the run; each sample counts separately."""
     rows = of_protocol(run.read("prompts", ["protocol", "prompt_id", "sample"]), PROTOCOL)
     return len(rows.group_by(["prompt_id", "sample"]).aggregate([]))

@@ -1,14 +1,15 @@
-"""What a reader wants to know, answered in sentences: is B better, by how much, where, why, how sure, what next."""
+"""The reader's questions, answered in sentences: is B better, by how much, where, why, how sure, what next."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from analysis import wording
 from analysis.comparison.facts import ArmSummary
 from analysis.comparison.pairwise import Comparison
-from analysis.measures.controls import Control
+from analysis.measures.controls import readings
 from analysis.measures.exploration import roles_in_words
 from analysis.measures.sessions import Design
 from analysis.report.sections.speed import answers_told
@@ -17,7 +18,7 @@ from analysis.stats.method import FEWEST, Method
 from analysis.stats.sensitivity import POWER
 from analysis.wording import Verdict, counted, interval, number, one_line, signed
 
-#: With fewer prompts than this the minimum detectable effect is told whatever the verdict.
+#: With fewer prompts than this the minimum detectable effect is stated whatever the verdict.
 SMALL = 100
 
 
@@ -28,20 +29,20 @@ def headline(c: Comparison) -> str:
     )
 
 
-#: Cautions that can turn the conclusion, so that they stand beside it.
+#: Cautions that can change the conclusion; they are shown beside it.
 _FIRST = ("simpson", "simpson-balanced", "verdict-by-mix", "missing-differs", "claims-disagree", "not-lossless")
 
 
 def chosen(c: Comparison) -> str:
-    """Which protocol this is about, where the runs have another and nobody said which."""
+    """The protocol of the report, if the runs have another and the user requested none."""
     others = c.declaration.chosen_over
     if not others:
         return ""
-    return f"Protocol {c.protocol}, chosen over {' and '.join(others)} (--protocol {others[0]} compares that)."
+    return f"Protocol {c.protocol} by default; the runs also have {' and '.join(others)} (--protocol {others[0]})."
 
 
 def first_cautions(c: Comparison) -> list[str]:
-    """What can turn the conclusion."""
+    """The cautions that can change the conclusion."""
     return [x.text for x in c.cautions if x.code in _FIRST]
 
 
@@ -65,31 +66,40 @@ def facts(e: Estimate, units: str | None = None) -> str:
     return f"a difference of {signed(e.estimate)} (95% interval {interval(e.lo, e.hi)}; {p}; {pairs}{inside})"
 
 
-def answers(c: Comparison) -> list[tuple[str, str]]:
-    """The questions that this comparison can be asked, with their answers."""
-    found = [
-        ("Is B better?", f"{_capital(c.overall.verdict)}: {_facts(c)}."),
-        ("By how much?", _how_much(c)),
-        ("On which data sets?", _where(c)),
-        ("Is it the gate's dynamics, or only its mean?", _why(c)),
-        ("How sure is this?", _how_sure(c)),
-        ("What would change our mind?", _what_next(c)),
+@dataclass(frozen=True)
+class Answer:
+    """A question of the reader with its answer. ``topic``: a stable code of the question."""
+
+    topic: Literal["better", "amount", "datasets", "dynamics", "certainty", "next"]
+    question: str
+    text: str
+
+
+def answers(c: Comparison) -> list[Answer]:
+    """The questions that this comparison can answer, in the order of a report."""
+    every = [
+        Answer("better", "Is B better?", f"{_capital(c.overall.verdict)}: {_facts(c)}."),
+        Answer("amount", "By how much?", _how_much(c)),
+        Answer("datasets", "On which data sets?", _where(c)),
+        Answer("dynamics", "Is it the gate's dynamics, or only its mean?", _why(c)),
+        Answer("certainty", "How sure is this?", _how_sure(c)),
+        Answer("next", "What would change our mind?", " ".join(_step(code, c) for code in next_steps(c))),
     ]
-    return [(question, answer) for question, answer in found if answer]
+    return [answer for answer in every if answer.text]
 
 
 def _how_much(c: Comparison) -> str:
     e = c.overall
     if e.mean_a is None or e.estimate is None:
         return ""
-    told = f"{number(e.mean_b)} against {number(e.mean_a)} {c.estimand.unit}, {100 * e.estimate / e.mean_a:+.1f}%."
+    text = f"{number(e.mean_b)} against {number(e.mean_a)} {c.estimand.unit}, {100 * e.estimate / e.mean_a:+.1f}%."
     if e.verdict is Verdict.IDENTICAL:
-        told = f"{number(e.mean_a)} {c.estimand.unit} in both."
-    if c.speed is not None and (found := c.speed.pooled("B", "A").get(None)):
-        told += f" In time per token B is {wording.times(found.estimate, found.lo, found.hi)} as fast as A, on "
-        told += answers_told(c, found.n_pairs)
-        told += ", of one timing session each: no verdict on speed." if found.design is Design.ONE_EACH else "."
-    return told
+        text = f"{number(e.mean_a)} {c.estimand.unit} in both."
+    if c.speed is not None and (speed := c.speed.pooled("B", "A").get(None)):
+        text += f" In time per token B is {wording.times(speed.estimate, speed.lo, speed.hi)} as fast as A, on "
+        text += answers_told(c, speed.n_pairs)
+        text += " (one timing session per arm, so no verdict on speed)." if speed.design is Design.ONE_EACH else "."
+    return text
 
 
 def _where(c: Comparison) -> str:
@@ -100,13 +110,16 @@ def _where(c: Comparison) -> str:
     words: dict[str, list[str]] = {}
     for name, e in c.by_dataset.items():
         words.setdefault(e.verdict, []).append(f"{one_line(name)} {signed(e.estimate, 2)}")
-    told = _capital("; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in words.items())) + "."
+    several = len(c.by_dataset)
+    parts = [f"{verdict} on {', '.join(names) if len(names) < 4 else f'{len(names)} of {several} data sets'}"
+             for verdict, names in sorted(words.items(), key=lambda item: item[0] == Verdict.INCONCLUSIVE)]  # fmt: skip
+    text = _capital("; ".join(parts)) + "."
     different = [
         f"{one_line(i.dataset)} ({signed(i.estimate, 2)} against {i.against})" for i in c.interactions if i.shown
     ]
     if different:
-        return told + f" Told from the rest by a test of the contrast: {', '.join(different)}."
-    return told + " No data set is told from the others by a test of the contrast, so do not read them as different."
+        return text + f" Significantly different from the other data sets: {', '.join(different)}."
+    return text + " No data set differs significantly from the others; do not read the estimates as different."
 
 
 def _why(c: Comparison) -> str:
@@ -114,137 +127,117 @@ def _why(c: Comparison) -> str:
         return ""
     if not c.controls:
         return (
-            "This comparison cannot tell: it wants the gate frozen at its mean, the gate shuffled over tokens, and an "
-            "arm trained with a static gate, each on the same prompts (--control)."
+            "Unknown without controls: the gate frozen at its mean, the gate shuffled over tokens, and an arm trained "
+            "with a static gate, each on the same prompts (--control)."
         )
-    told = [
-        f"Against {one_line(control.label)}, B: {control.lost.verdict}, {signed(control.lost.estimate)} "
+    against = "; ".join(
+        f"{one_line(control.label)}: {control.lost.verdict}, {signed(control.lost.estimate)} "
         f"({interval(control.lost.lo, control.lost.hi)})"
         for control in c.controls
-    ]
-    return f"{'; '.join(told).replace('; Against', '; against')}. {_dynamics(c.controls)}".rstrip()
+    )
+    return " ".join([f"B against {against}.", *(_OF_CONTROLS[code] for code in readings(c.controls))])
 
 
-def _dynamics(controls: Sequence[Control]) -> str:
-    """What the controls say together. Frozen and shuffled change one trained drafter, and overstate; static is fair
-    but another training. A control of another kind, or of other weights than B's, says nothing of its dynamics."""
-    frozen, shuffled = (_outcome(c for c in controls if c.kind == kind and c.of_b) for kind in ("frozen", "shuffled"))
-    static = _outcome(c for c in controls if c.kind == "static")
-    if static == "worse" and {frozen, shuffled} != {""} and not {frozen, shuffled} & {"worse", "mixed"}:
-        return (
-            "These do not agree: the arm trained with a static gate is worse, yet B's own gate can be held still or "
-            "shuffled at no cost that can be told. Its movement is then hardly what sets B above that arm: the two "
-            "are two trainings, and other seeds would have to say whether the difference is more than that."
-        )
-    told = [_of_own_gate(frozen, shuffled), _STATIC[static]]
-    if "worse" in (frozen, shuffled) and not static:
-        told.append("Only an arm trained with a static gate can tell what the dynamics give.")
-    return " ".join(filter(None, told))
-
-
-#: By what became of the arm, or arms, trained with a static gate.
-_STATIC = {
-    "": "",
-    "worse": "A gate that moves beats one that was trained not to: the dynamics matter here, as far as one training of "
-    "each can tell.",
-    "better": "An arm trained with a static gate is better than B: the dynamics are no gain here.",
-    "untold": "B is not told from an arm trained with a static gate: no sign here that the dynamics matter.",
-    "mixed": "The arms trained with a static gate do not agree: other seeds would have to say more.",
+_NO_HELP = "the dynamics of its gate do not help here."
+_NO_EVIDENCE = "is not statistically distinguishable from B: there is no evidence that the dynamics help."
+_OTHER_TOKENS = "B gets worse with the gates of other tokens, which overstates what its own contribute."
+#: The codes of ``readings`` as sentences.
+_OF_CONTROLS = {
+    "conflict": "The controls disagree: the arm trained with a static gate is worse, yet freezing or shuffling B's own "
+    "gate has no detectable cost. The dynamics of the gate are then an unlikely reason for the difference, which may "
+    "be one between two trainings. Further seeds would show which.",
+    "own-mixed": "Controls of the same kind disagree.",
+    "frozen-worse": "B gets worse when its gate is frozen. This overstates the effect of the dynamics, because the "
+    "projection was trained with a moving gate.",
+    "shuffled-worse": _OTHER_TOKENS,
+    "shuffled-worse-frozen-unclear": f"{_OTHER_TOKENS} Freezing the gate has no detectable cost.",
+    "shuffled-worse-frozen-better": f"{_OTHER_TOKENS} Freezing the gate helps.",
+    "frozen-better": f"B is better with its gate frozen: {_NO_HELP}",
+    "shuffled-better": f"B is better with its gate shuffled: {_NO_HELP}",
+    "frozen-or-shuffled-better": f"B is better with its gate frozen or shuffled: {_NO_HELP}",
+    "frozen-unclear": f"B with its gate frozen {_NO_EVIDENCE}",
+    "shuffled-unclear": f"B with its gate shuffled {_NO_EVIDENCE}",
+    "frozen-or-shuffled-unclear": f"B with its gate frozen or shuffled {_NO_EVIDENCE}",
+    "static-worse": "The moving gate beats a gate trained to be static: the dynamics matter here, as far as one "
+    "training of each can show.",
+    "static-better": "An arm trained with a static gate is better than B: the dynamics do not help here.",
+    "static-unclear": "B is not statistically distinguishable from an arm trained with a static gate: there is no "
+    "evidence that the dynamics matter.",
+    "static-mixed": "The arms trained with a static gate disagree; further seeds are needed.",
+    "static-missing": "Only an arm trained with a static gate can show what the dynamics contribute.",
 }
-
-
-def _outcome(controls: Iterable[Control]) -> str:
-    """What B is without what these controls lack: ``worse``, ``better``, ``untold``; ``mixed`` where they disagree."""
-    words = {Verdict.B_BETTER: "worse", Verdict.A_BETTER: "better"}
-    found = {words.get(control.lost.verdict, "untold") for control in controls}
-    return "mixed" if len(found) > 1 else next(iter(found), "")
-
-
-def _of_own_gate(frozen: str, shuffled: str) -> str:
-    """What B's own gate, frozen and shuffled, says."""
-    if "mixed" in (frozen, shuffled):
-        return "Controls of one kind do not agree."
-    if frozen == "worse":
-        return (
-            "B's trained gate needs its movement, but freezing overstates that, since the projection was trained with "
-            "a moving gate."
-        )
-    if shuffled == "worse":
-        still = {
-            "": "",
-            "untold": " Held still it costs B nothing that can be told.",
-            "better": " Held still it helps.",
-        }
-        return f"The gates of other tokens harm B, which overstates what its own give.{still[frozen]}"
-    helped = [word for word, outcome in (("frozen", frozen), ("shuffled", shuffled)) if outcome == "better"]
-    if helped:
-        return f"B is better with its gate {' or '.join(helped)}: the movement of its gate is no gain here."
-    tried = [word for word, outcome in (("frozen", frozen), ("shuffled", shuffled)) if outcome]
-    if not tried:
-        return ""
-    return f"B with its gate {' or '.join(tried)} is not told from B: no sign here that it gains by moving."
 
 
 def _how_sure(c: Comparison) -> str:
     e, d = c.overall, c.declaration
     method = "No test is possible" if e.method is Method.NONE else wording.METHODS[e.method].capitalize()
-    told = "There was nothing to test" if e.verdict is Verdict.IDENTICAL else method
-    told += f"; {c.pairs.described}"
-    told += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
-    told += (
-        f"Role of the prompts: {roles_in_words(d.roles)}{'; picked after looking (post hoc)' if d.post_hoc else ''}. "
+    text = "Nothing to test" if e.verdict is Verdict.IDENTICAL else method
+    text += f"; {c.pairs.described}"
+    text += f", {counted(e.n_clusters, 'cluster')}. " if e.n_clusters < e.n_pairs else ". "
+    text += (
+        f"Prompt role (exploratory or confirmatory): {roles_in_words(d.roles)}"
+        f"{'; data sets picked after looking (post hoc)' if d.post_hoc else ''}. "
     )
-    return told + "One training run per arm: nothing here speaks about another seed."
+    return text + "Each arm was trained once, so other training seeds are not covered."
 
 
-def _what_next(c: Comparison) -> str:
-    e = c.overall
-    told = []
+def next_steps(c: Comparison) -> tuple[str, ...]:
+    """What would change the conclusion, as codes: keys of ``_NEXT``, and before them what the test could detect."""
+    e, codes = c.overall, []
     if e.verdict is Verdict.IDENTICAL:
         checkpoints = {arm.manifest.drafter and arm.manifest.drafter.checkpoint_sha256 for arm in (c.a, c.b)}
-        same = len(checkpoints) == 1 and None not in checkpoints
-        told.append(
-            "Both runs are of one checkpoint, so no difference was to be expected."
-            if same
-            else "Prompts on which the arms differ at all: on these they cannot be told apart."
-        )
-    elif e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL:
-        told += filter(None, [_could_have_found(e)])
+        codes.append("same-checkpoint" if len(checkpoints) == 1 and None not in checkpoints else "prompts-that-differ")
+    elif (e.verdict is Verdict.INCONCLUSIVE or e.n_pairs < SMALL) and (detectable := _detectable(e)):
+        codes.append(detectable)
     if e.verdict is Verdict.INCONCLUSIVE:
-        told.append(
-            f"How many fresh prompts one test takes, for a difference of {_worth(c)} {c.estimand.unit} (put in the one "
-            f"worth having, not the one seen here): python -m analysis.power {_quoted(c.a)} {_quoted(c.b)} "
-            f"--protocol {c.protocol} --metric {c.estimand.key} --effect {_worth(c)}"
-        )
+        codes.append("power")
     if e.verdict in (Verdict.INCONCLUSIVE, Verdict.IDENTICAL) and c.declaration.margin is None:
-        told.append("To conclude that there is none, state a margin beforehand (--margin).")
-    told.append("Several training seeds per arm (--vs) would tell whether this survives another training.")
+        codes.append("margin")
+    codes.append("seeds")
     if not c.declaration.confirmatory:
-        told.append("Prompts set aside beforehand as confirmatory would rule out a lucky look.")
-    return " ".join(told)
+        codes.append("confirm")
+    return tuple(codes)
+
+
+def _detectable(e: Estimate) -> str | None:
+    """The code of what the test could have detected; None without any spread, where there is nothing to say."""
+    if e.mde is not None:
+        return "detectable"
+    if e.se is None or (e.method.counts_signs and e.n_clusters < FEWEST):
+        return "nothing-detectable"
+    return "detectable-unknown" if e.se else None
+
+
+def _step(code: str, c: Comparison) -> str:
+    power = f"{_quoted(c.a)} {_quoted(c.b)} --protocol {c.protocol} --metric {c.estimand.key} --effect {_worth(c)}"
+    unit = f" {c.estimand.unit}" if c.estimand.unit else ""
+    facts = {"mde": number(c.overall.mde), "share": f"{POWER:g}", "effect": f"{_worth(c)}{unit}", "power": power}
+    return _NEXT[code].format(**facts)
 
 
 def _worth(c: Comparison) -> str:
-    """A difference to plan for: the margin, else half of what could have been found here."""
-    found = c.declaration.margin or (c.overall.mde / 2 if c.overall.mde else 0.1)
-    return f"{max(found, 0.01):.2g}"
+    """A difference to plan for: the margin, else half of the minimum detectable effect."""
+    effect = c.declaration.margin or (c.overall.mde / 2 if c.overall.mde else 0.1)
+    return f"{max(effect, 0.01):.2g}"
 
 
 def _quoted(arm: ArmSummary) -> str:
     return shlex.quote(arm.reference)
 
 
-def _could_have_found(e: Estimate) -> str:
-    if e.mde is not None:
-        return (
-            f"A true difference of {number(e.mde)} would have been found with probability {POWER:g}; smaller ones may "
-            "well have been missed."
-        )
-    if e.se is None or (e.method.counts_signs and e.n_clusters < FEWEST):
-        return "No difference, however large, could have been found with these data."
-    if e.se:
-        return "What difference could have been found cannot be told: the arms differ on too few prompts."
-    return ""  # without spread there is none to speak of
+_NEXT = {
+    "same-checkpoint": "Both runs evaluate the same checkpoint, so no difference is expected.",
+    "prompts-that-differ": "Prompts on which the arms differ; on these they agree everywhere.",
+    "detectable": "A true difference of {mde} would have been detected with probability {share}; smaller ones may have "
+    "been missed.",
+    "nothing-detectable": "No difference, however large, could have been detected with these data.",
+    "detectable-unknown": "The minimum detectable effect is unknown: the arms differ on too few prompts.",
+    "power": "To plan a new test: python -m analysis.power {power} gives the number of prompts for a difference of "
+    "{effect}. Replace it by the smallest difference of interest, not by the difference observed here.",
+    "margin": "To conclude that there is no relevant difference, state a margin beforehand (--margin).",
+    "seeds": "Several training seeds per arm (--vs) would show whether the result holds for other trainings.",
+    "confirm": "A confirmatory prompt set, chosen beforehand, would rule out selection after looking.",
+}
 
 
 def _capital(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Markdown that holds any name: escaping, tables, templates. Names come from files and may hold anything."""
+"""Markdown with escaped names, tables and templates. Names come from files and may contain anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def escape(text: object) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], numeric: int = 0) -> str:
-    """A Markdown table with escaped cells; None is a dash; the last ``numeric`` columns are set right."""
+    """A Markdown table with escaped cells; None becomes a dash; the last ``numeric`` columns are right-aligned."""
     lines = [list(map(escape, headers))]
     lines.append(["---" if i < len(headers) - numeric else "---:" for i in range(len(headers))])
     lines += [["—" if cell is None else escape(cell) for cell in row] for row in rows]
@@ -43,4 +43,4 @@ def fill(template: str, **values: Any) -> str:
     )
     environment.filters["md"] = escape
     text = environment.get_template(template).render(**values)
-    return re.sub(r"\n{3,}", "\n\n", text)  # sections that are left out leave no gap
+    return re.sub(r"\n{3,}", "\n\n", text)  # omitted sections leave no gap

@@ -1,4 +1,4 @@
-"""How each kind of result shows itself: its headline, a short form for notebooks, the whole report, its figures."""
+"""Rendering of each kind of result: headline, short form for notebooks, whole report, figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def headline(result: Any) -> str:
 
 @singledispatch
 def summary(result: Any) -> str:
-    """What a notebook shows: by default the whole report."""
+    """The short form shown in notebooks; by default the whole report."""
     return report(result)
 
 
@@ -81,7 +81,9 @@ def _(result: ValueComparison) -> list[Any]:
 
 @figures.register
 def _(result: Comparison) -> list[Any]:
-    from analysis.report.plots import everything  # matplotlib takes most of a second, which a headline need not wait
+    from analysis.report.plots import (
+        everything,
+    )  # matplotlib takes most of a second to import, and a headline does not need it
 
     return list(everything.draw_all(result))
 

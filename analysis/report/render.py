@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from analysis.comparison.matrix import Matrix
@@ -13,12 +14,14 @@ from analysis.report.markdown import escape, fill
 from analysis.report.plots.style import Plot
 from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import benchmarks as benchmark_sections
+from analysis.report.sections import cautions as caution_sections
+from analysis.report.sections import datasets, fairness, opening, overview, positions
 from analysis.report.sections import gates as gate_sections
-from analysis.report.sections import overview as sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
 from analysis.report.sections import values as value_sections
+from analysis.report.sections.glossary import glossary
 
 
 def report(
@@ -26,10 +29,16 @@ def report(
 ) -> str:
     """The whole report.md. Figures are referred to as ``figures/<name>.png``."""
     c = comparison
-    return fill(
+    text = fill(
         "report.md.j2",
         c=c,
-        s=sections,
+        opening=opening,
+        terms=glossary(c),
+        overview=overview,
+        datasets=datasets,
+        positions=positions,
+        fairness=fairness,
+        cautions=caution_sections,
         speed=speed_sections,
         baseline=baseline_sections,
         benchmarks=benchmark_sections,
@@ -42,34 +51,48 @@ def report(
         answers=answers(c),
         plots={plot.name: plot for plot in plots},
     )
+    return text.replace(_CONTENTS, contents(text))
 
 
-def matrix(found: Matrix, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None) -> str:
+_CONTENTS = "@@contents@@"  # in the template
+
+
+def contents(text: str) -> str:
+    """Links to the sections of a Markdown page, with GitHub's anchors; the contents heading itself is omitted."""
+    headings = [line[3:] for line in text.splitlines() if line.startswith("## ") and line != "## Contents"]
+    return " · ".join(f"[{heading}](#{_anchor(heading)})" for heading in headings)
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def matrix(result: Matrix, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None) -> str:
     """The report.md of several arms."""
-    title = title or f"{len(found.comparisons)} arms against {found.comparisons[0].a.label}"
-    return fill("matrix.md.j2", m=found, s=study_sections, title=title, question=question, plots=plots)
+    title = title or f"{len(result.comparisons)} arms against {result.comparisons[0].a.label}"
+    return fill("matrix.md.j2", m=result, s=study_sections, title=title, question=question, plots=plots)
 
 
 def seeds(
-    found: SeedComparison, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None
+    study: SeedComparison, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None
 ) -> str:
     """The report.md of several trainings per arm."""
-    title = title or f"{found.label_b} against {found.label_a}, over training seeds"
-    return fill("seeds.md.j2", c=found, s=seed_sections, title=title, question=question, plots=plots)
+    title = title or f"{study.label_b} against {study.label_a}, over training seeds"
+    return fill("seeds.md.j2", c=study, s=seed_sections, title=title, question=question, plots=plots)
 
 
-def values(found: ValueComparison, plots: Sequence[Plot]) -> str:
+def values(study: ValueComparison, plots: Sequence[Plot]) -> str:
     """The report.md of one number per prompt."""
-    title = f"{found.label_b} against {found.label_a}: {found.estimand.name}"
-    return fill("values.md.j2", c=found, s=value_sections, title=title, plots=plots)
+    title = f"{study.label_b} against {study.label_a}: {study.estimand.name}"
+    return fill("values.md.j2", c=study, s=value_sections, title=title, plots=plots)
 
 
 def summary(comparison: Comparison) -> str:
     """Headline, estimates and cautions."""
     c = comparison
-    parts = [f"**{escape(headline(c))}**", sections.overall_table(c)]
+    parts = [f"**{escape(headline(c))}**", overview.overall_table(c)]
     if len(c.by_dataset) > 1:
-        parts.append(sections.dataset_table(c))
-    if told := sections.cautions(c):
-        parts.append("\n".join(f"* {escape(text)}" for text in told))
+        parts.append(datasets.dataset_table(c))
+    if caution_lines := caution_sections.cautions(c):
+        parts.append("\n".join(f"* {escape(text)}" for text in caution_lines))
     return "\n\n".join(parts) + "\n"

@@ -23,7 +23,7 @@ RESULT_VERSION = 1
 
 
 def to_json(comparison: Comparison, *, title: str | None = None, question: str | None = None) -> str:
-    """Strict JSON (null for what is not defined), floats to 12 significant digits."""
+    """Strict JSON (null for undefined values), floats to 12 significant digits."""
     c = comparison
     result = {
         "kind": "comparison",
@@ -65,7 +65,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
 
 
 def matrix_json(matrix: Matrix, *, title: str | None = None, question: str | None = None) -> str:
-    """Several arms against the first; each comparison's own result.json lies in its folder."""
+    """Several arms against the first; each comparison has its own result.json in its folder."""
     arms = [
         {"name": c.b.name, "label": c.b.label, "overall": overall, "by_dataset": each}
         for c, overall, each in zip(matrix.comparisons, matrix.overall, matrix.by_dataset, strict=True)
@@ -82,15 +82,15 @@ def seeds_json(study: SeedComparison, *, title: str | None = None, question: str
     )
 
 
-def totals_json(found: TotalsComparison) -> str:
-    """Runs of which one has totals alone."""
-    rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in found.rows]
-    return _dump({"kind": "totals", **_without(found, "rows"), "rows": rows}, None, None)
+def totals_json(comparison: TotalsComparison) -> str:
+    """Runs of which at least one has only totals."""
+    rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in comparison.rows]
+    return _dump({"kind": "totals", **_without(comparison, "rows"), "rows": rows}, None, None)
 
 
-def times_json(found: TimesComparison) -> str:
-    """Runs of which one has times of prompts alone."""
-    return _dump({"kind": "times", **_without(found)}, None, None)
+def times_json(comparison: TimesComparison) -> str:
+    """Runs of which at least one has only times of prompts."""
+    return _dump({"kind": "times", **_without(comparison)}, None, None)
 
 
 def values_json(c: ValueComparison) -> str:
@@ -110,8 +110,8 @@ def values_json(c: ValueComparison) -> str:
     return _dump({"kind": "values", "estimand": dataclasses.asdict(c.estimand), "pairs": pairs, **found}, None, None)
 
 
-def _without(found: TotalsComparison | TimesComparison, *left_out: str) -> dict[str, Any]:
-    return {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name not in left_out}
+def _without(comparison: TotalsComparison | TimesComparison, *left_out: str) -> dict[str, Any]:
+    return {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison) if f.name not in left_out}
 
 
 def _dump(result: Mapping[str, Any], title: str | None, question: str | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pandas as pd
 
+from analysis.cautions import Caution
 from analysis.comparison.facts import DatasetFacts
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
@@ -36,7 +37,7 @@ from analysis.report.result import RESULT_VERSION
 from analysis.stats.datasets import Heterogeneity, Interaction
 from analysis.stats.estimate import Estimate
 from analysis.stats.ranking import Ranking
-from analysis.wording import Caution, Estimand
+from analysis.wording import Estimand
 
 _Schema = dict[str, Any]
 _ROWS = {"type": "array", "items": {"type": "object"}}

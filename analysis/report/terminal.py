@@ -1,4 +1,4 @@
-"""What a command shows on the terminal: plain lines, and a comparison in short."""
+"""Terminal output: plain lines, and a short form of a comparison."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from rich.table import Table
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
 from analysis.report.answers import answers, chosen, first_cautions, headline
-from analysis.report.sections.overview import cautions
+from analysis.report.sections.cautions import cautions
 from analysis.wording import cut_apart
 
-#: Longer names of rows are cut, to different letters where they differ.
+#: Longer row names are cut, so that different names stay different.
 _LONGEST_NAME = 32
 
 
 def terminal() -> Console:
-    """Standard output, plain; a terminal without UTF-8 shows ? for what it lacks, and the report is whole."""
+    """Plain standard output. A terminal without UTF-8 shows ? for missing characters; the report is complete."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
 
 
 def summarise(comparison: Comparison, console: Console) -> None:
-    """The conclusion, a table of estimates, what would change it, and the cautions."""
+    """The conclusion, a table of estimates, the answers, and the cautions."""
     c = comparison
-    if told := chosen(c):
-        console.print(told, soft_wrap=True)
+    if protocol := chosen(c):
+        console.print(protocol, soft_wrap=True)
     console.print(headline(c), style="bold", soft_wrap=True)
     for text in first_cautions(c):
         console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     rows = [(e.estimand.name, e, e.p) for e in (c.overall, *c.others)]
     rows += [(f"  {wording.one_line(name)}", e, e.p_adjusted) for name, e in c.by_dataset.items()]
-    # on a narrow terminal numbers wrap, names do not: a row without its name says nothing
+    # on a narrow terminal numbers wrap but names do not, because a row needs its name
     table.add_column("", no_wrap=True, min_width=min(max(len(name) for name, *_ in rows), _LONGEST_NAME))
     for header in ("A", "B", "difference", "95% interval", "p", "pairs", "clusters", "verdict"):
         table.add_column(header, justify="left" if header == "verdict" else "right", overflow="fold")
@@ -46,9 +46,9 @@ def summarise(comparison: Comparison, console: Console) -> None:
         table.add_row(name, *cells, e.verdict)
     console.print(table)
     method = wording.METHODS[c.overall.method]
-    console.print(f"Method: {method}. By data set, p is adjusted by Holm.", soft_wrap=True)
-    for question, answer in answers(c)[2:]:
-        console.print(f"{question} {answer}", soft_wrap=True)
+    console.print(f"Method: {method}. p by data set is Holm-adjusted.", soft_wrap=True)
+    for answer in answers(c)[2:]:
+        console.print(f"{answer.question} {answer.text}", soft_wrap=True)
     shown = first_cautions(c)
     for text in (text for text in cautions(c) if text not in shown):
         console.print(f"caution: {wording.one_line(text)}", soft_wrap=True)

@@ -31,7 +31,7 @@ def write_report(
 ) -> Path:
     """Write the report of a comparison; returns the path of report.md, which is written last.
 
-    Figures that an earlier report had and this one has not are removed; files of other names are left alone. Raises
+    Figures of an earlier report that this one does not have are removed; other files are kept. Raises
     UsageError if the folder cannot be written.
     """
     drawn = plots.draw_all(comparison)
@@ -62,9 +62,11 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
     return _write(folder, drawn, files, text, _names((SEEDS, BY_DATASET)))
 
 
-def write_totals(found: TotalsComparison, folder: Path) -> Path:
-    """Write the report of runs of which one has totals alone."""
-    return _write(folder, (), {RESULT: totals_json(found)}, totals.report(found), (LOST, *_names(plots.NAMES)))
+def write_totals(comparison: TotalsComparison, folder: Path) -> Path:
+    """Write the report of runs of which at least one has only totals."""
+    return _write(
+        folder, (), {RESULT: totals_json(comparison)}, totals.report(comparison), (LOST, *_names(plots.NAMES))
+    )
 
 
 def write_values(found: ValueComparison, folder: Path) -> Path:
@@ -75,9 +77,9 @@ def write_values(found: ValueComparison, folder: Path) -> Path:
     return _write(folder, drawn, files, render.values(found, drawn), (LOST, *_names(plots.NAMES)))
 
 
-def write_times(found: TimesComparison, folder: Path) -> Path:
-    """Write the report of runs of which one has times of prompts alone."""
-    return _write(folder, (), {RESULT: times_json(found)}, times.report(found), (LOST, *_names(plots.NAMES)))
+def write_times(comparison: TimesComparison, folder: Path) -> Path:
+    """Write the report of runs of which at least one has only times of prompts."""
+    return _write(folder, (), {RESULT: times_json(comparison)}, times.report(comparison), (LOST, *_names(plots.NAMES)))
 
 
 def matrix_folder(matrix: Matrix) -> str:
@@ -99,7 +101,7 @@ def _write(
 ) -> Path:
     """Write figures, then ``files``, then the report; remove those of ``ours`` that are stale.
 
-    An earlier report goes first: stopped midway, it would stand beside figures of another comparison.
+    An earlier report is removed first: if writing stops midway, it must not stay beside figures of another comparison.
     """
     everything: dict[str, bytes | str] = {}
     for plot in drawn:

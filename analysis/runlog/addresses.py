@@ -1,4 +1,4 @@
-"""Where runs, logs and reports are: names under ``runs/``, folders, fsspec addresses."""
+"""Locations of runs, logs and reports: names under ``runs/``, folders, fsspec addresses."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ MANIFEST = "run.json"  # a folder that holds one is a run
 
 
 def resolve(reference: str) -> str:
-    """Address of a run: an fsspec address as it is, a folder, or ``runs/<name>`` of this or a parent folder."""
+    """Address of a run: an fsspec address (unchanged), a folder, or ``runs/<name>`` of this or a parent folder."""
     if "://" in reference:
         return reference.rstrip("/")
     if Path(reference).is_dir():
         return str(Path(reference))
     if Path(reference).is_file():
         raise DataError(
-            f"{reference}: a file, not a run; if it is a log, python -m analysis.importers {reference} --out runs/NAME "
-            "makes a run of it"
+            f"{reference}: a file, not a run; to import a log: python -m analysis.importers {reference} --out runs/NAME"
         )
     if (runs := find_runs_folder()) is not None:
         if (runs / reference).is_dir():
             return str(runs / reference)
         known = sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}"))
         listing = ", ".join(known) if known else "none"
-        raise DataError(f"no run '{reference}': not a folder, and not a name under {runs} (there: {listing})")
-    raise DataError(f"no run '{reference}': not a folder, and no runs/ folder here or above")
+        raise DataError(f"unknown run '{reference}': not a folder, and not a name under {runs} (available: {listing})")
+    raise DataError(f"unknown run '{reference}': not a folder, and there is no runs/ folder here or above")
 
 
 def located(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The filesystem of a path or fsspec address, and the path on it. Raises DataError if there is none for it."""
+    """The filesystem of a path or fsspec address, and the path on it. Raises DataError for an unsupported address."""
     try:
         return fsspec.core.url_to_fs(address)
     except ImportError as error:

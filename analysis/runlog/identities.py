@@ -1,4 +1,4 @@
-"""What must hold of a run's counts: rules of single steps, and sums that a prompt states beside its steps."""
+"""Identities that the counts of a run must satisfy: rules of single steps, and sums stated by each prompt."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from analysis.wording import counted
 
 def load_sound(run: Run, protocol: str) -> Evaluated:
     """The run under ``protocol``, as :func:`analysis.runlog.load.load` gives it. Raises DataError as that does, and for
-    counts that cannot be."""
+    impossible counts."""
     evaluated = load(run, protocol)
     if broken := list(broken_identities(evaluated)):
         more = f" (and {len(broken) - 1} more; python -m analysis.check {run.address} lists them)" if broken[1:] else ""
-        raise DataError(
-            f"{run.address}: impossible counts: {broken[0]}{more}; correct the log, or leave these rows out"
-        )
+        raise DataError(f"{run.address}: impossible counts: {broken[0]}{more}; correct the log, or remove these rows")
     return evaluated
 
 
 def broken_identities(evaluated: Evaluated) -> Iterator[str]:
-    """Rules that the protocol's steps break, and prompts whose own counts disagree with their steps."""
+    """Rules that the steps violate, and prompts whose own counts disagree with their steps."""
     if evaluated.run.has("acceptance"):
         for broken in broken_rules(evaluated):
             steps = counted(broken.count, "step")
@@ -43,11 +41,11 @@ def _disagreements(evaluated: Evaluated) -> Iterator[str]:
     wrong = rows[rows["steps_stated"].notna() & (rows["steps_stated"] != rows["steps"])]
     if len(wrong):
         ids = listing(wrong["prompt_id"])
-        yield f"{protocol}: {counted(len(wrong), 'prompt')} whose steps are not those logged ({ids})"
+        yield f"{protocol}: {counted(len(wrong), 'prompt')} whose step count differs from the logged steps ({ids})"
     if protocol != "prefix":
         counting = counting_of(run.manifest, protocol)
         outside = counting.outside
-        beyond = rows["tokens"] - (rows["output_tokens"] - outside)  # none, but of a last step that is whole
+        beyond = rows["tokens"] - (rows["output_tokens"] - outside)  # 0, except with a whole last step
         wrong = rows[rows["output_tokens"].notna() & ((beyond < 0) | ((beyond > 0) & (counting.last_step != "whole")))]
         if len(wrong):
             rule = "output_tokens - 1" if outside else "output_tokens"

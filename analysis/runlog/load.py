@@ -1,4 +1,4 @@
-"""From a run to one row per prompt: what one evaluation protocol says about each prompt of a run."""
+"""One row per prompt of a run under one evaluation protocol."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _NULLABLE = {pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(
 _OF_PROMPTS = ("dataset", "cluster_id", "category", "study_role", "seen", "repetition", "steps", "output_tokens")
 _PROMPT_COLUMNS = (*KEY, *_OF_PROMPTS)
 
-#: Why a prompt has no value.
+#: Reasons why a prompt has no value.
 NO_VALUE = "no value (null or NaN)"
 NO_STEP = "no verification step"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What a run says under one protocol.
+    """A run under one protocol.
 
     ``prompts`` has one row per evaluated prompt (turn, sample), each once: the key, dataset, cluster_id, category,
     study_role, seen, repetition, ``row``, and
 
     * ``steps`` int64: its verification steps, 1 under ``prefix``;
     * ``tokens`` Int64: under ``prefix`` the accepted length, 1 + accepted; on whole answers the tokens emitted
-      over all steps; NA where there is none, and then
-    * ``problem``: why (NO_VALUE, NO_STEP), else None.
+      over all steps; NA without a value;
+    * ``problem``: the reason (NO_VALUE, NO_STEP), else None.
 
     ``counts`` are the sums over its verification steps, by draft slot too; row ``row`` of each is the prompt's.
     """
@@ -63,18 +63,18 @@ def load(run: Run, protocol: str) -> Evaluated:
     table = of_protocol(run.read("prompts", _PROMPT_COLUMNS), protocol)
     if not table.num_rows:
         known = ", ".join(sorted(protocols(run))) or "none"
-        raise DataError(f"{run.address}: no prompt was evaluated under protocol '{protocol}' (there: {known})")
+        raise DataError(f"{run.address}: no prompt was evaluated under protocol '{protocol}' (available: {known})")
     stated = protocol == "generate" and not run.has("acceptance")
     index = _index(run, protocol, table)
-    pa.default_memory_pool().release_unused()  # what reading took and no longer needs, before the counts want room
+    pa.default_memory_pool().release_unused()  # free memory before the counts are allocated
     steps = _stated(table, run, protocol) if stated else reduce_steps(run, protocol, index, len(table))
-    del index  # of a million prompts it is a hundred megabytes
+    del index  # about 100 MB for a million prompts
     frame = table.drop_columns(["output_tokens"]).to_pandas(types_mapper=_NULLABLE)
     del table
     pa.default_memory_pool().release_unused()
     if steps.n_orphans:
         raise DataError(
-            f"{run.address}: acceptance has steps of {steps.n_orphans} prompts that prompts.parquet lacks "
+            f"{run.address}: acceptance has steps of {steps.n_orphans} prompts that are not in prompts.parquet "
             f"({listing(steps.orphans)}); write both tables from the same evaluation"
         )
     if protocol == "prefix" and (steps.steps > 1).any():
@@ -93,7 +93,7 @@ def load(run: Run, protocol: str) -> Evaluated:
 
 
 def _index(run: Run, protocol: str, table: pa.Table) -> KeyIndex:
-    """Finds prompts by FOUND_BY. Raises DataError if one was evaluated twice, be it in two evaluations."""
+    """Finds prompts by FOUND_BY. Raises DataError if a prompt was evaluated twice, even in two evaluations."""
     index = KeyIndex([table[name] for name in FOUND_BY])
     once = index
     if len(pc.unique(table["eval_id"])) > 1:
@@ -110,7 +110,7 @@ def _index(run: Run, protocol: str, table: pa.Table) -> KeyIndex:
 
 
 def _stated(table: pa.Table, run: Run, protocol: str) -> Steps:
-    """Counts of a log without a table of steps: those that its prompts state, in the log's own convention."""
+    """Counts of a log without a table of steps, from its prompts, in the log's own convention."""
     prompts = table.select(["steps", "output_tokens"]).to_pandas(types_mapper=_NULLABLE)
     steps = prompts["steps"].fillna(0).to_numpy(dtype=np.int64)
     output = prompts["output_tokens"]

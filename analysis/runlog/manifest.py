@@ -49,7 +49,7 @@ class Drafter(_Record):
 
 
 class Training(_Record):
-    """One training: settings, the data it consumed, and how far it came."""
+    """One training: settings, consumed data, and progress."""
 
     status: Status
     settings: dict[str, Any]
@@ -71,7 +71,7 @@ class Evaluation(_Record):
     settings: dict[str, Any]
     prompt_set_sha256: str
     prompts: int
-    block_size: int | None = None  # None: a log that does not say
+    block_size: int | None = None  # None: not recorded
     checkpoint_sha256: str | None = None
     datasets: dict[str, Any] = Field(default_factory=dict)  # per dataset: prompts, role, vocabulary coverage, ...
 
@@ -101,8 +101,8 @@ class Manifest(_Record):
     name: str
     status: Status = "running"
     created_by: str
-    label: str | None = None  # how people call this arm
-    parent: str | None = None  # the run whose weights this one evaluates, changed as `variant` says
+    label: str | None = None  # display name of the arm
+    parent: str | None = None  # the run whose weights this one evaluates, modified as described by `variant`
     variant: str | None = None
     target: Target | None = None
     drafter: Drafter | None = None

@@ -31,8 +31,8 @@ class Pairs:
     ``frame``, one row per pair in key order: the key, dataset, cluster_id, category, study_role, seen, and per arm
     ``tokens_a``, ``steps_a``, ``repetition_a`` and so on (int64 counts), and ``row_a``, its row in the arm's counts;
     ``cluster``: the number of cluster_id among those of all pairs, sorted, so that no one need compare strings again.
-    ``lost``, one row per prompt without a pair: the key, dataset, cluster_id, the counts of the arm that has any
-    (``tokens_a`` and so on, NA for the other), and ``reason``.
+    ``lost``, one row per prompt without a pair: the key, dataset, cluster_id, the counts of the arm that has them
+    (``tokens_a`` and so on, NA for the other arm), and ``reason``.
     ``evaluated_a``, ``evaluated_b``: prompts that each arm evaluated.
     """
 
@@ -54,7 +54,7 @@ class Pairs:
 
     @property
     def coverage(self) -> float:
-        """Pairs as a share of what the larger run evaluated."""
+        """Pairs as a share of the prompts of the larger run."""
         return len(self.frame) / max(self.evaluated_a, self.evaluated_b)
 
     def counts(self, side: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -107,7 +107,7 @@ def _joined(a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.int64], NDArra
 
 
 def _order(keys: list[pa.Array]) -> NDArray[np.int64] | None:
-    """What puts distinct keys in order; None if they are."""
+    """The permutation that sorts distinct keys; None if they are sorted."""
     ids = keys[_KEY.index("prompt_id")]
     same_protocol = len(pc.unique(keys[_KEY.index("protocol")])) <= 1
     if same_protocol and pc.all(pc.less(ids[:-1], ids[1:])).as_py():
@@ -117,16 +117,16 @@ def _order(keys: list[pa.Array]) -> NDArray[np.int64] | None:
 
 
 def _taken(frame: pd.DataFrame, rows: NDArray[np.int64], columns: list[str]) -> pd.DataFrame:
-    """These rows and columns, numbered anew; all rows in order are not copied."""
+    """These rows and columns, renumbered, without a copy if they are all rows in order."""
     if in_order(rows, len(frame)):
         return frame[columns].reset_index(drop=True)
     return frame[columns].take(rows).reset_index(drop=True)
 
 
 def _reasons(a: pd.DataFrame, b: pd.DataFrame, rows_a: NDArray[Any], rows_b: NDArray[Any]) -> NDArray[Any]:
-    """Why each key has no pair, or None."""
+    """The reason why each key has no pair, or None."""
     reason = np.full(rows_a.size, None, dtype=object)
-    for side, frame, rows in (("B", b, rows_b), ("A", a, rows_a)):  # a reason in A, if there is one, is the one told
+    for side, frame, rows in (("B", b, rows_b), ("A", a, rows_a)):  # a reason in A takes precedence
         problem = frame["problem"].to_numpy(dtype=object)
         has = (rows >= 0) & pd.notna(problem)[rows]
         reason[has] = [f"{text} in {side}" for text in problem[rows[has]]]
@@ -172,14 +172,16 @@ def _refuse_contradiction(
 
 
 def _require_coverage(pairs: Pairs, a: Evaluated, b: Evaluated, min_coverage: float, strict: bool) -> None:
-    told = "; ".join(f"{count} {reason}" for reason, count in pairs.lost["reason"].value_counts().sort_index().items())
+    reasons = "; ".join(
+        f"{count} {reason}" for reason, count in pairs.lost["reason"].value_counts().sort_index().items()
+    )
     where = f"{a.run.address} and {b.run.address}"
     if pairs.frame.empty:
-        raise DataError(f"no pairs: {where} have no prompt in common with a value in both ({told})")
+        raise DataError(f"no pairs: {where} have no common prompt with a value in both ({reasons})")
     if pairs.coverage < min_coverage:
         raise DataError(
             f"{where}: {len(pairs.frame)} pairs are {pairs.coverage:.1%} of the larger run, under {min_coverage:.0%} "
-            f"({told}); --min-coverage allows less"
+            f"({reasons}); --min-coverage allows less"
         )
     if strict and len(pairs.lost):
-        raise DataError(f"{where}: {len(pairs.lost)} prompts have no pair ({told}), and --strict allows none")
+        raise DataError(f"{where}: {len(pairs.lost)} prompts have no pair ({reasons}), which --strict rejects")

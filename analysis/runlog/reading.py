@@ -3,8 +3,8 @@
     runs/<name>/run.json               the manifest (analysis.runlog.manifest)
                 <table>.parquet        one file, or a folder of part files (analysis.runlog.schema)
 
-A reader believes the manifest: every part that it lists must be there with its rows, and a run that is not
-``complete`` is refused unless asked for.
+The manifest is authoritative: every part that it lists must exist with the listed number of rows, and a run that is not
+``complete`` is refused unless explicitly allowed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from analysis.runlog.schema import LATER, NULLABLE, READABLE_VERSIONS, SCHEMA_VE
 def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Cast ``table`` to the schema of table ``name``: columns in order, exact types; extra columns dropped.
 
-    ``columns``: only these of the schema's, in their order. NaN in an integer column counts as null. Raises DataError
+    ``columns``: only these columns, in their order. NaN in an integer column counts as null. Raises DataError
     naming ``where`` and the column for a column that is missing, cannot be cast without loss, or holds nulls that its
     schema forbids.
     """
@@ -58,7 +58,7 @@ def conform(table: pa.Table, name: str, where: str, columns: Sequence[str] | Non
                 f"{where}: column '{field.name}' is {table[field.name].type}, not {field.type} ({reason})"
             ) from error
         if column.null_count and field.name not in NULLABLE.get(name, frozenset()):
-            raise DataError(f"{where}: column '{field.name}' has {column.null_count} nulls; it may have none")
+            raise DataError(f"{where}: column '{field.name}' has {column.null_count} nulls; nulls are not allowed")
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -112,12 +112,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, by which reports call the run."""
+        """The folder's name, used in reports."""
         return PurePosixPath(self.root.rstrip("/")).name
 
     @property
     def label(self) -> str:
-        """What people call this arm: the manifest's label, else the folder's name."""
+        """Display name of the arm: the manifest's label, else the folder's name."""
         return self.manifest.label or self.name
 
     def tables(self) -> list[str]:
@@ -129,19 +129,19 @@ class Run:
         return bool(self.files(name))
 
     def files(self, name: str) -> list[str]:
-        """Paths (on ``filesystem``) of the table's part files: as listed, or as found in an unlisted table."""
+        """Paths (on ``filesystem``) of the table's part files: as listed, or all files of an unlisted table."""
         if name in self.manifest.tables:
             return [f"{self.root}/{part.file}" for part in self.manifest.tables[name]]
         path = f"{self.root}/{name}.parquet"
         if self.filesystem.isfile(path):
             return [path]
         if self.filesystem.isdir(path):
-            found = self.filesystem.glob(f"{path}/*.parquet")
-            return sorted(f for f in found if not PurePosixPath(f).name.startswith("."))
+            files = self.filesystem.glob(f"{path}/*.parquet")
+            return sorted(f for f in files if not PurePosixPath(f).name.startswith("."))
         return []
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The whole table, held against its schema. Raises DataError naming the file and column at fault."""
+        """The whole table, checked against its schema. Raises DataError naming the file and column at fault."""
         parts = list(self.iter_parts(name, columns))
         if not parts:
             raise DataError(f"{self.address}: the run has no {name}.parquet")
@@ -153,7 +153,7 @@ class Run:
             yield self.read_part(name, path, columns)
 
     def read_part(self, name: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """One part file of table ``name``, conformed; of its columns only those asked for are read."""
+        """One part file of table ``name``, conformed; only the requested columns are read."""
         try:
             with self.filesystem.open(path, "rb") as file:
                 parquet = pq.ParquetFile(file)
@@ -189,8 +189,8 @@ def read_manifest(address: str) -> Manifest:
     try:
         text = filesystem.cat_file(path)
     except FileNotFoundError as error:
-        raise DataError(f"{address}: no {MANIFEST}; a run folder has one") from error
-    except Exception as error:  # each library of a storage has errors of its own: no credentials, no network
+        raise DataError(f"{address}: {MANIFEST} is missing; every run folder has one") from error
+    except Exception as error:  # each storage library has its own errors: credentials, network
         raise DataError(f"{address}: cannot be read ({type(error).__name__}: {error})") from error
     try:
         data = json.loads(text, parse_constant=lambda _: math.nan)

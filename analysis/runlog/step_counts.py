@@ -129,9 +129,9 @@ class Total:
 
 def _at_least(histogram: Counts) -> Counts:
     """(w + 1, n): how many counts of the histogram (n, w + 1) are k or more."""
-    found = np.empty(histogram.shape[::-1], histogram.dtype)
+    sums = np.empty(histogram.shape[::-1], histogram.dtype)
     so_far = np.zeros(len(histogram), histogram.dtype)
-    for k in reversed(range(len(found))):
+    for k in reversed(range(len(sums))):
         so_far += histogram[:, k]
-        found[k] = so_far
-    return found
+        sums[k] = so_far
+    return sums

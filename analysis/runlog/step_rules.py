@@ -1,7 +1,7 @@
-"""What must hold of verification steps, and which steps break it.
+"""Rules that verification steps must satisfy, and the steps that violate them.
 
-Most logs are sound and in order, each prompt's steps together, and one pass over them shows it. Only where that pass
-stumbles are the steps sorted, by DuckDB, to count what is broken and to name it.
+Most logs are valid and in order, with each prompt's steps together, and a single pass shows it. Only if that pass fails
+are the steps sorted, by DuckDB, to count the violations and name the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COLUMNS = [*KEY, "step", "drafted", "eligible", "accepted", "emitted", "ended"]
 
 @dataclass(frozen=True)
 class Broken:
-    """``count`` steps break the rule ``what``; ``first``: the prompt of the first of them."""
+    """``count`` steps violate the rule ``what``; ``first``: the prompt of the first such step."""
 
     what: str
     count: int
@@ -47,24 +47,24 @@ _RULES = {
 
 
 def broken_rules(evaluated: Evaluated) -> list[Broken]:
-    """The rules that steps of the run break, under its protocol."""
+    """The rules that steps of the run violate, under its protocol."""
     if _in_order(evaluated):
         return []
     tests = ", ".join(
         f"count(*) filter ({rule}), (arg_min(prompt_id, (prompt_id, step)) filter ({rule}))" for rule in _RULES.values()
     )
     with _database(evaluated.run) as db:
-        found = db.execute(
+        broken = db.execute(
             f"""select {tests} from (
                 select *, row_number() over w - 1 as number, lead(step) over w is null as last
                 from steps where protocol = ? window w as (partition by {", ".join(KEY)} order by step))""",
             [evaluated.protocol],
         ).fetchall()[0]
-    return [Broken(*one) for one in zip(_RULES, found[::2], found[1::2], strict=True) if one[1]]
+    return [Broken(*one) for one in zip(_RULES, broken[::2], broken[1::2], strict=True) if one[1]]
 
 
 def _in_order(evaluated: Evaluated) -> bool:
-    """Whether each prompt's steps stand together, numbered from 0, and break no rule."""
+    """Whether each prompt's steps are together, numbered from 0, and satisfy every rule."""
     before: tuple[list[object], int, bool] | None = None  # key and number of the last step, and whether it was cut
     starts = 0
     for table in step_batches(evaluated.run, _COLUMNS):
@@ -91,7 +91,7 @@ def _in_order(evaluated: Evaluated) -> bool:
 
 
 def _breaks_a_rule(columns: dict[str, pa.Array]) -> bool:
-    """Whether a step breaks one of the rules that need no other step."""
+    """Whether a step violates a rule that concerns single steps."""
     drafted, eligible, accepted, emitted = (columns[name] for name in ("drafted", "eligible", "accepted", "emitted"))
     rules = [pc.greater(accepted, drafted), pc.greater(eligible, drafted), pc.greater(accepted, eligible)]
     rules += [pc.less(count, 0) for count in (drafted, eligible, accepted, emitted)]

@@ -115,8 +115,8 @@ def _conformed(table: pa.Table, path: str) -> pa.Table:
 def _is_exact(file: pq.ParquetFile) -> bool:
     """Whether a part has the schema's types, and its statistics say that no required column holds nulls."""
     schema, metadata = TABLES["acceptance"], file.metadata
-    found = metadata.schema.to_arrow_schema()
-    if any(found.get_field_index(f.name) < 0 or found.field(f.name).type != f.type for f in schema):
+    actual = metadata.schema.to_arrow_schema()
+    if any(actual.get_field_index(f.name) < 0 or actual.field(f.name).type != f.type for f in schema):
         return False
     required = [f.name for f in schema if f.name not in NULLABLE["acceptance"]]
     places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}

@@ -1,4 +1,4 @@
-"""Writing a run folder: rows are streamed, and nothing half-written is taken for whole.
+"""Writing a run folder: rows are streamed, and incomplete files are never visible to readers.
 
 Rows go to hidden temporary files, which :meth:`RunWriter.commit` renames into place, and only then names in the
 manifest.
@@ -21,12 +21,12 @@ from analysis.runlog.manifest import Manifest, Part, Status
 from analysis.runlog.reading import conform, read_manifest, rows_to_table
 from analysis.runlog.schema import SCHEMA_VERSION, TABLES
 
-#: Rows that a writer gathers before it writes them.
+#: Rows that are buffered before they are written.
 ROW_GROUP = 1 << 17
 
 
 def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Encodings by kind: measured floats hardly ever repeat, and their bytes compress by a third better apart."""
+    """Encoding by type: measured floats rarely repeat, and splitting their bytes improves compression by a third."""
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     others = [f.name for f in schema if not pa.types.is_floating(f.type) and not pa.types.is_nested(f.type)]
     return pq.ParquetWriter(
@@ -46,7 +46,7 @@ def sha256_of(path: Path) -> str:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write under a temporary name, flush to disk, rename: a reader sees the old file or the new one."""
+    """Write under a temporary name, flush to disk, rename: readers see either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
@@ -58,7 +58,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 @dataclass
 class _Part:
-    """A file under way. Rows wait until there are enough for a row group: small ones cost more than what they hold."""
+    """A file being written. Rows are buffered until they fill a row group, because small row groups have large
+    overhead."""
 
     writer: pq.ParquetWriter
     temporary: Path
@@ -97,7 +98,7 @@ class RunWriter:
 
     @classmethod
     def resume(cls, folder: Path | str) -> RunWriter:
-        """Go on with a run folder that exists, finished or not."""
+        """Continue an existing run folder, finished or not."""
         return cls(folder, read_manifest(str(folder)))
 
     def append(
@@ -130,7 +131,7 @@ class RunWriter:
         self.save()
 
     def save(self) -> None:
-        """Rewrite the manifest, with the overall status that its stages give."""
+        """Rewrite the manifest, with the overall status derived from its stages."""
         self.manifest.status = self.manifest.overall_status()
         self.manifest.schema_version = SCHEMA_VERSION  # a run of an earlier version may get tables of this one
         write_atomic(self.folder / MANIFEST, self.manifest.to_json())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from analysis.cautions import caution
 from analysis.stats import exact
 from analysis.stats.flips import sign_flip_p
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method, Sample
-from analysis.wording import caution
 
 
 def applies(sample: Sample) -> bool:

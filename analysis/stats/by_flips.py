@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from analysis.cautions import caution
 from analysis.stats.flips import LATTICE, flip_above, flip_interval, flip_p
 from analysis.stats.method import ALPHA, ENOUGH, LEVEL, Equivalence, Inference, Method, Sample
-from analysis.wording import caution
 
 
 def applies(sample: Sample) -> bool:

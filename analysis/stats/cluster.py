@@ -1,6 +1,6 @@
 """Means of clustered observations: prompts that share an original question or a template are not independent.
 
-One partition serves every method, so that no two of them can disagree about who belongs together.
+All methods share one partition into clusters, so they cannot disagree about it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
         missing = sum(not isinstance(i, str) or not i for i in column)
     if missing:
         raise DataError(
-            f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own if none is known"
+            f"cluster_id is missing for {missing} of {len(column)} prompts; give each its own id if none is known"
         )
     encoded = flat(pa.array(column, from_pandas=True)).dictionary_encode()
     names, index = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
@@ -89,7 +89,7 @@ def partition(ids: Iterable[str] | Iterable[int]) -> Partition:
 
 @dataclass(frozen=True)
 class ClusterMean:
-    """A mean with its cluster-robust t interval; what is not defined is None.
+    """A mean with its cluster-robust t interval; undefined values are None.
 
     ``df``: degrees of freedom of the t, 0 without a standard error; ``effective``: df + 1, the number of equal,
     equally variable clusters that would tell as much (all of them where they are equal, all prompts where prompts are
@@ -163,7 +163,7 @@ def satterthwaite(weights: FloatArray, icc: float) -> float:
     p, v = weights / weights.sum(), weights * (1 + (weights - 1) * icc)
     m, total = 1 / (1 - p), float(v.sum())
     diagonal = v - 2 * p * v + total * p**2
-    # B off its diagonal is total p_c p_d - p_c v_d - v_c p_d; the sum of its squares, and what the diagonal adds
+    # off-diagonal entries of B are total p_c p_d - p_c v_d - v_c p_d; the sum of their squares, then the diagonal
     pp, vv, pv = float((m * p * p).sum()), float((m * v * v).sum()), float((m * p * v).sum())
     squares = total**2 * pp**2 + 2 * pp * vv - 4 * total * pp * pv + 2 * pv**2
     squares += float((m**2 * (diagonal**2 - (diagonal - v) ** 2)).sum())
@@ -197,12 +197,12 @@ def likeliest_icc(residual: FloatArray, weights: FloatArray, clusters: Partition
 
 
 def _squares(x: FloatArray) -> float:
-    """Sum of squares, without the threads that a product of vectors may start for it."""
+    """Sum of squares, without the threads that a dot product may start."""
     return float(np.square(x).sum())
 
 
 def without_rounding(differences: NDArray[Any], scale: FloatArray) -> FloatArray:
-    """``differences`` with those that are rounding errors of values of this scale set to 0: equal is equal."""
+    """``differences`` with rounding errors of values of this scale set to 0, so that equal values have difference 0."""
     size = float(np.abs(scale).max(initial=0.0))
     equal = np.abs(differences) <= 64 * np.finfo(float).eps * scale.size * size
     return np.where(equal, 0.0, differences) if equal.any() else differences

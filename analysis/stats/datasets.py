@@ -1,8 +1,8 @@
-"""Data sets side by side: a mean in which they weigh the same, how much they differ, and which one differs.
+"""Comparison of data sets: a mean with equal weight per data set, their heterogeneity, and contrasts between them.
 
-A pooled mean follows the mix of prompts; a mean over data sets does not; the two can disagree, even in sign
-(Simpson). A data set that looks better than the rest is a finding only if the contrast itself, *this against the
-others*, is told from 0: two verdicts that differ are not a difference.
+A pooled mean depends on the mix of prompts, a mean over data sets does not. The two can disagree, even in sign
+(Simpson's paradox). A data set differs from the others only if the contrast itself is significantly different from
+0: two different verdicts are not evidence of a difference.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from analysis.cautions import Caution, caution
 from analysis.stats.cluster import ClusterMean, FloatArray, partition, without_rounding
 from analysis.stats.estimate import (
     COUNTS,
@@ -33,9 +34,9 @@ from analysis.stats.inference import infer
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method
 from analysis.stats.sensitivity import detectable
 from analysis.stats.strata import Stratum, combine, stratum
-from analysis.wording import Caution, Estimand, balanced, caution, equals_p
+from analysis.wording import Estimand, balanced, equals_p
 
-#: I^2 over fewer data sets than this is noise.
+#: With fewer data sets than this, I^2 is too noisy.
 FEW_DATASETS = 5
 
 
@@ -66,10 +67,10 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     ties = tied(frame)
     tally = len(frame), clusters.count, int(ties.sum()), clusters.subset(~ties).count
     if few:
-        told = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
+        cautions = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
         means = (of_a.mean, None, None), (of_b.mean, None, None)
         without = ClusterMean(robust.mean, None, None, None, None, 0.0, None, None)
-        nothing = Inference(Method.NONE, None, None, None, told)
+        nothing = Inference(Method.NONE, None, None, None, cautions)
         return assembled(balanced(estimand), None, means, without, nothing, tally)
     a, b = arms[0] + of_a.mean, arms[1] + of_b.mean
     reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
@@ -78,24 +79,24 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
 
 
 def disagreement(pooled: Estimate, others: Estimate | None, by_dataset: Mapping[str, Estimate]) -> tuple[Caution, ...]:
-    """Warnings where the mix of prompts decides the sign, or the verdict: the pooled difference against the balanced
-    one, and its sign against that of every single data set."""
+    """Cautions if the mix of prompts decides the sign or the verdict: the pooled difference against the balanced one,
+    and its sign against the sign in every data set."""
     if others is None or pooled.estimate is None or others.estimate is None:
         return ()
-    told = []
+    cautions = []
     if pooled.estimate * others.estimate < 0:
-        told.append(caution("simpson-balanced", pooled=pooled.estimate, balanced=others.estimate))
+        cautions.append(caution("simpson-balanced", pooled=pooled.estimate, balanced=others.estimate))
     elif pooled.verdict is not others.verdict and others.p is not None:
         of_both = f"{pooled.verdict} ({equals_p(pooled.p)})", f"{others.verdict} ({equals_p(others.p)})"
-        told.append(caution("verdict-by-mix", pooled=of_both[0], balanced=of_both[1]))
+        cautions.append(caution("verdict-by-mix", pooled=of_both[0], balanced=of_both[1]))
     if all(e.estimate is not None and e.estimate * pooled.estimate < 0 for e in by_dataset.values()):
-        told.append(caution("simpson", pooled=pooled.estimate))
-    return tuple(told)
+        cautions.append(caution("simpson", pooled=pooled.estimate))
+    return tuple(cautions)
 
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """Random effects over data sets: the mean effect on a data set of this kind, and how much data sets differ.
+    """Random effects over data sets: the mean effect on a data set of this kind, and the spread between data sets.
 
     ``estimate``, ``lo``, ``hi``: mean over a population of data sets (Hartung-Knapp-Sidik-Jonkman, t with k - 1
     degrees of freedom); ``between_sd``: standard deviation of true effects between data sets (Paule-Mandel);
@@ -116,48 +117,48 @@ class Heterogeneity:
 
 
 def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> Heterogeneity | None:
-    """None for fewer than two data sets that have a standard error and at least FEWEST clusters that differ: one pair
-    that differs among 60 has a tiny standard error, and with it nearly all the weight.
+    """None for fewer than two data sets that have a standard error and at least FEWEST clusters that differ. (With one
+    differing pair in 60 the standard error is tiny, and the data set would get nearly all the weight.)
 
-    The interval is never narrower than that of the classical random-effects mean: where data sets agree by luck,
-    HKSJ alone would be (IntHout et al. 2014).
+    The interval is never narrower than that of the classical random-effects mean. HKSJ alone would be, if data sets
+    agree by chance (IntHout et al. 2014).
     """
     usable = {name: e for name, e in by_dataset.items() if e.se and e.n_differ >= FEWEST and e.estimate is not None}
     if len(usable) < 2:
         return None
     effects = np.array([e.estimate for e in usable.values()])
     variances = np.array([e.se**2 for e in usable.values() if e.se])
-    # imported here: it loads half of statsmodels, which one data set does without
+    # imported here because it loads half of statsmodels, which a single data set does not need
     from statsmodels.stats.meta_analysis import combine_effects
 
-    with np.errstate(divide="ignore"):  # it also gives 1 - 1/h^2, where h may be 0
-        found = combine_effects(effects, variances, "iterated", use_t=True)
-    k, mean = len(usable), float(found.mean_effect_re)
+    with np.errstate(divide="ignore"):  # it also computes 1 - 1/h^2, and h may be 0
+        combined = combine_effects(effects, variances, "iterated", use_t=True)
+    k, mean = len(usable), float(combined.mean_effect_re)
     p, df = welch(effects, variances, np.array([e.df for e in usable.values()]))
-    error = math.sqrt(max(float(found.var_hksj_re), float(found.sd_eff_w_re) ** 2))
+    error = math.sqrt(max(float(combined.var_hksj_re), float(combined.sd_eff_w_re) ** 2))
     half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    q = max(0.0, float(found.q))
-    told = []
+    q = max(0.0, float(combined.q))
+    cautions = []
     if left_out := sorted(set(by_dataset) - set(usable)):
-        told.append(caution("heterogeneity-left-out", least=FEWEST, names=", ".join(left_out)))
+        cautions.append(caution("heterogeneity-left-out", least=FEWEST, names=", ".join(left_out)))
     if k < FEW_DATASETS:
-        told.append(caution("few-datasets", n=k))
+        cautions.append(caution("few-datasets", n=k))
     clusters, (dataset, _) = partition(frame[cluster_column(frame)]), pd.factorize(frame["dataset"])
     of_cluster = np.empty(clusters.count, np.int64)
     of_cluster[clusters.index] = dataset
     if (of_cluster[clusters.index] != dataset).any():
-        told.append(caution("shared-clusters"))
+        cautions.append(caution("shared-clusters"))
     return Heterogeneity(
         datasets=k,
         estimate=mean,
         lo=mean - half,
         hi=mean + half,
-        between_sd=math.sqrt(float(found.tau2)),
+        between_sd=math.sqrt(float(combined.tau2)),
         i_squared=max(0.0, 1 - (k - 1) / q) if q else 0.0,
         q=q,
         p=p,
         df=df,
-        cautions=tuple(told),
+        cautions=tuple(cautions),
     )
 
 
@@ -180,7 +181,7 @@ def welch(effects: FloatArray, variances: FloatArray, dfs: FloatArray) -> tuple[
 class Interaction:
     """One data set against all others together: the difference of their differences.
 
-    ``mde``: the true contrast that a test like this one finds with probability 0.8; ``p_adjusted``: by Holm over
+    ``mde``: the true contrast that such a test detects with probability 0.8; ``p_adjusted``: by Holm over
     the contrasts; ``df``: degrees of freedom. With two data sets there is one contrast, ``against`` the other by name.
     """
 
@@ -196,12 +197,12 @@ class Interaction:
 
     @property
     def shown(self) -> bool:
-        """Whether the data set is told from the others."""
+        """Whether the data set differs significantly from the others."""
         return self.p_adjusted is not None and self.p_adjusted < ALPHA
 
 
 def interactions(frame: pd.DataFrame, estimand: Estimand) -> tuple[Interaction, ...]:
-    """A contrast per data set, adjusted by Holm; one for two data sets, none for fewer.
+    """A contrast per data set, adjusted by Holm: one for two data sets, empty for fewer.
 
     The variances of both sides are cluster-robust and clusters on both sides enter with their covariance, degrees of
     freedom by Satterthwaite (:func:`analysis.stats.strata.combine`). A side on which fewer than FEWEST clusters differ

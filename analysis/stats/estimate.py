@@ -1,6 +1,6 @@
-"""Paired estimates: B - A over the same prompts, with the verdict that interval and test leave.
+"""Paired estimates: B - A over the same prompts, with the verdict from interval and test.
 
-A sign-flip test asks for symmetry about 0 and an interval for the mean, so a verdict needs both to agree.
+A sign-flip test is about symmetry around 0, an interval about the mean, so a verdict requires both to agree.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import wording
+from analysis.cautions import Caution, caution
 from analysis.stats import exact, ratio
 from analysis.stats.cluster import ClusterMean, FloatArray, Partition, cluster_t, partition
 from analysis.stats.inference import infer
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method
 from analysis.stats.sensitivity import detectable
-from analysis.wording import Caution, Estimand, Verdict, caution, counted
+from analysis.wording import Estimand, Verdict, counted
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A paired difference, B - A, with what it rests on. None is: not defined.
+    """A paired difference, B - A, with its interval, test and sample. None means undefined.
 
-    ``subset``: the data set, or the kind of prompts, it is about, None for all. ``lo_a`` to ``hi_b``: cluster-robust
+    ``subset``: the data set or kind of prompts, None for all prompts. ``lo_a`` to ``hi_b``: cluster-robust
     t intervals of each arm's own mean, whatever the method of the difference; None without spread between clusters.
     ``lo``, ``hi``: interval of the difference. All at ``level``. ``p``: two-sided;
     ``p_adjusted``: by Holm over the ``family_size`` tests of its family (itself, for a family of one). ``n_zero``:
@@ -70,12 +71,12 @@ class Estimate:
     withheld: bool = False
 
 
-#: What an estimate takes from a pair, beside its cluster.
+#: The counts of a pair that an estimate uses, beside its cluster.
 COUNTS = ("tokens_a", "steps_a", "tokens_b", "steps_b")
 
 
 def cluster_column(frame: pd.DataFrame) -> str:
-    """The column by which pairs belong together: the clusters' numbers, if they were given any, else their ids."""
+    """The column that identifies clusters: their numbers if there are any, else their ids."""
     return "cluster" if "cluster" in frame else "cluster_id"
 
 
@@ -119,14 +120,14 @@ def of_pairs(
     frame: pd.DataFrame, estimand: Estimand, subset: str | None = None, margin: float | None = None
 ) -> Estimate:
     """The estimate over pairs (:class:`analysis.runlog.pairing.Pairs`), those of data set ``subset`` if one is
-    named; no pairs give an empty estimate."""
+    given. Without pairs the estimate is empty."""
     rows = frame if subset is None else frame.loc[frame["dataset"] == subset, [*COUNTS, cluster_column(frame)]]
     values, weights = values_of(rows, estimand), weights_of(rows, estimand)
     return of_values(*values, tied(rows), rows[cluster_column(rows)], estimand, subset, margin, weights)
 
 
 def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate | None:
-    """The mean of tau over prompts, the turns of each taken together; None if no pair is a later turn."""
+    """The mean of tau over prompts, with all turns of a prompt together; None if every prompt has one turn."""
     if not (frame["turn"] > 0).any():
         return None
     questions = frame.groupby(["prompt_id", "sample"], sort=True)
@@ -138,9 +139,9 @@ def of_questions(frame: pd.DataFrame, margin: float | None = None) -> Estimate |
 def conclude(
     estimate: Estimate, p_adjusted: float | None, family_size: int, p_equivalence: float | None = None
 ) -> Estimate:
-    """``estimate`` with its p-values adjusted within a family, and the verdict that this leaves.
+    """``estimate`` with its p-values adjusted within a family, and the resulting verdict.
 
-    With a margin, a difference that is told from 0 but shown to lie inside it is equivalent, not better.
+    With a margin, a significant difference that is shown to lie inside it counts as equivalent, not as better.
     """
     alpha = ALPHA / max(family_size, 1)
     least = estimate.method.fewest_that_differ(alpha)
@@ -156,12 +157,12 @@ def conclude(
         mde=detectable(estimate.se, df, alpha=alpha) if estimate.n_differ >= least else None,
         equivalence=equivalence,
     )
-    verdict, told = _verdict(estimate)
+    verdict, cautions = _verdict(estimate)
     if estimate.se and estimate.n_clusters >= FEWEST and estimate.n_differ < least:
         units = counted(estimate.n_clusters, "prompt" if estimate.n_clusters == estimate.n_pairs else "cluster")
-        told = (*told, caution("few-differ", n=estimate.n_differ, units=units, least=least))
+        cautions = (*cautions, caution("few-differ", n=estimate.n_differ, units=units, least=least))
     kept = tuple(c for c in estimate.cautions if c.code not in _OF_THE_VERDICT)
-    return replace(estimate, verdict=verdict, cautions=(*kept, *told))
+    return replace(estimate, verdict=verdict, cautions=(*kept, *cautions))
 
 
 _OF_THE_VERDICT = (
@@ -174,7 +175,7 @@ _OF_THE_VERDICT = (
 
 
 def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
-    """The word, and what there is to say about it."""
+    """The verdict, with its cautions."""
     if e.withheld:
         return Verdict.INCONCLUSIVE, ()
     equivalent = e.equivalence is not None and e.equivalence.shown
@@ -194,7 +195,7 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
         if e.p is not None and e.p < ALPHA:
             alone = wording.p_value(e.p)
             return Verdict.INCONCLUSIVE, (caution("alone-not-in-family", alone=alone, size=e.family_size, p=p),)
-        adjusted = f" after Holm over {e.family_size}" if e.family_size > 1 else ""
+        adjusted = f" after Holm correction over {e.family_size} tests" if e.family_size > 1 else ""
         return Verdict.INCONCLUSIVE, (caution("interval-without-p", p=p, adjusted=adjusted),)
     return Verdict.INCONCLUSIVE, ()
 
@@ -202,8 +203,8 @@ def _verdict(e: Estimate) -> tuple[Verdict, tuple[Caution, ...]]:
 def own_mean(
     values: NDArray[Any], clusters: Partition, weights: FloatArray | None = None
 ) -> tuple[float, float | None, float | None]:
-    """One arm's mean of ``values`` (n,) with its cluster-robust t interval; none where clusters do not differ, since
-    want of spread is not certainty."""
+    """One arm's mean of ``values`` (n,) with its cluster-robust t interval; no interval if clusters do not differ,
+    because lack of variation is not certainty."""
     return interval_of(cluster_t(values, clusters, LEVEL, weights))
 
 
@@ -233,9 +234,9 @@ def of_values(
     robust = cluster_t(d, clusters, LEVEL, w)
     reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
     differ = clusters.subset(~ties).count
-    found = infer(d, clusters, robust, margin, reach, weights=w, differ=differ, by=by)
+    inference = infer(d, clusters, robust, margin, reach, weights=w, differ=differ, by=by)
     arms = own_mean(a, clusters, w_a), own_mean(b, clusters, w_b)
-    return assembled(estimand, subset, arms, robust, found, (a.size, clusters.count, int(ties.sum()), differ))
+    return assembled(estimand, subset, arms, robust, inference, (a.size, clusters.count, int(ties.sum()), differ))
 
 
 def assembled(

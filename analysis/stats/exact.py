@@ -4,7 +4,7 @@ Accepted lengths are integers, so a difference takes few values, and the distrib
 be written down whole on an integer lattice: the bootstrap distribution of a mean is the n-fold convolution of the
 observed distribution (Clark et al. 2021, "Bootstrapping Through Discrete Convolutional Methods").
 
-Everything is cast to int64 first: a difference of unsigned counts would wrap.
+Inputs are cast to int64 first, because a difference of unsigned counts would wrap.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 
-#: Above this the normal approximation is as good and the caller uses the cluster t.
+#: Above this the normal approximation is as good, and the caller uses the cluster t.
 MAX_PAIRS = 20_000
-#: A p-value below this is given as this: doubles end near 1e-308, and no p is 0.
+#: Smallest p-value reported: doubles end near 1e-308, and no p is 0.
 SMALLEST_P = 1e-300
 # Bootstrap mass outside the window of the transform; Hoeffding's bound keeps it below this.
 _OUTSIDE = 1e-18
 
 
 def as_integers(values: Any) -> IntArray:
-    """``values`` as int64. Raises TypeError for anything but integers, since rounding would hide a fault."""
+    """``values`` as int64. Raises TypeError for other types, because rounding would hide a fault."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"exact methods take integers, not {array.dtype}")
+        raise TypeError(f"exact methods require integers, not {array.dtype}")
     return array.astype(np.int64)
 
 
@@ -39,7 +39,7 @@ def as_integers(values: Any) -> IntArray:
 class BootstrapMean:
     """Exact bootstrap distribution of the mean of ``n`` integers: ``cdf[i]`` is P(sum of n draws <= first + i).
 
-    Ties of a probability with its target count as reached; they are told to 16 n eps.
+    A probability that equals its target within 16 n eps counts as reached.
     """
 
     n: int
@@ -55,7 +55,7 @@ class BootstrapMean:
         return (self.first + int(lower)) / self.n, (self.first + int(upper)) / self.n
 
     def at_most(self, bound: Fraction) -> float:
-        """P(mean <= bound), at least 2^-n: no test of n pairs can say less."""
+        """P(mean <= bound), at least 2^-n, the smallest p of a test of n pairs."""
         return self._at_least_attainable(self._below(math.floor(bound * self.n) + 1))
 
     def at_least(self, bound: Fraction) -> float:

@@ -8,7 +8,7 @@ from analysis.stats.estimate import Estimate, conclude
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjusted p-values, in the order given; undefined ones (None) are no part of the family."""
+    """Holm's step-down adjusted p-values, in the order given; undefined ones (None) are not counted in the family."""
     defined = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     reached = 0.0
@@ -19,8 +19,8 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def adjust(estimates: Sequence[Estimate]) -> tuple[Estimate, ...]:
-    """The estimates as one family: p-values adjusted by Holm, those of equivalence as a family of their own, and
-    verdicts drawn anew."""
+    """The estimates as one family: p-values adjusted by Holm, equivalence tests as a separate family, and new
+    verdicts."""
     size = sum(estimate.p is not None for estimate in estimates)
     differences = holm([estimate.p for estimate in estimates])
     equivalences = holm([estimate.equivalence.p if estimate.equivalence else None for estimate in estimates])

@@ -1,8 +1,8 @@
-"""Interval and tests of one mean, by the method that the data get, and what degenerate data give.
+"""Interval and tests of one mean: the method for each kind of data, and the handling of degenerate data.
 
 | data | interval and p |
 |---|---|
-| integers, clusters of one, at most 20,000 pairs | exact bootstrap of the mean, exact sign-flip |
+| integers, singleton clusters, at most 20,000 pairs | exact bootstrap of the mean, exact sign-flip |
 | all else with fewer than 30 effective clusters | flip of whole clusters, interval by its inversion |
 | all else: many clusters, ratios of sums, means of ratios | cluster-robust t |
 
@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.cautions import caution
 from analysis.stats import by_bootstrap, by_flips, by_t
 from analysis.stats.cluster import ClusterMean, FloatArray, Partition
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.method import ALPHA, FEWEST, Equivalence, Inference, Method, Sample
 from analysis.stats.unseen import MOST, tail_above, units_wanted
-from analysis.wording import caution, counted, p_value
+from analysis.wording import counted, p_value
 
-#: A margin is a fraction of at most this denominator, so that whole-number arithmetic decides whether it is reached.
+#: A margin is a fraction with at most this denominator, so that integer arithmetic decides whether it is reached.
 FINEST = 10**6
 
 
@@ -50,8 +51,12 @@ def infer(
     if differ is None:
         differ = clusters.subset(d != 0).count
     sample = Sample(d, clusters, weights, differ, robust, bound)
-    found = _degenerate(sample) or _METHODS[by or method_for(sample)].infer(sample)
-    return found if found.equivalence is None else with_unseen(found, found.equivalence, d, clusters, reach, weights)
+    inference = _degenerate(sample) or _METHODS[by or method_for(sample)].infer(sample)
+    return (
+        inference
+        if inference.equivalence is None
+        else with_unseen(inference, inference.equivalence, d, clusters, reach, weights)
+    )
 
 
 _METHODS = {Method.BOOTSTRAP: by_bootstrap, Method.FLIPS: by_flips, Method.T: by_t}
@@ -65,29 +70,30 @@ def method_for(sample: Sample) -> Method:
 
 
 def with_unseen(
-    found: Inference,
+    inference: Inference,
     tested: Equivalence,
     d: NDArray[Any],
     clusters: Partition,
     reach: float,
     weights: FloatArray | None = None,
 ) -> Inference:
-    """``found`` with its equivalence asking for units enough, and a caution where only their number is in its way."""
+    """``found`` with an equivalence test that also requires enough units, and a caution if only their number prevents
+    it."""
     sums, sizes = clusters.sums(d), clusters.sizes if weights is None else clusters.sums(weights)
-    # equal values do not show how far values can differ
+    # if all values are equal, the possible range is unknown
     above, below = (tail_above(side, sizes, reach, tested.margin) if reach else 1.0 for side in (sums, -sums))
     unseen = max(above, below)
-    told = found.cautions
+    cautions = inference.cautions
     if tested.shown and not reach:
-        told = (*told, caution("no-range"))
+        cautions = (*cautions, caution("no-range"))
     elif tested.shown and unseen >= ALPHA:
         nearer = sums if above >= below else -sums
         wanted = units_wanted(nearer, sizes, reach, tested.margin, ALPHA) or MOST
         units = counted(clusters.count, "prompt" if clusters.singletons else "cluster")
         facts: dict[str, Any] = {"margin": tested.margin, "p": p_value(unseen), "reach": reach, "wanted": f"{wanted:,}"}
-        told = (*told, caution("unseen-values", units=units, **facts))
+        cautions = (*cautions, caution("unseen-values", units=units, **facts))
     p = max(tested.p, unseen)
-    return replace(found, cautions=told, equivalence=replace(tested, p_unseen=unseen, p=p, p_adjusted=p))
+    return replace(inference, cautions=cautions, equivalence=replace(tested, p_unseen=unseen, p=p, p_adjusted=p))
 
 
 def _degenerate(sample: Sample) -> Inference | None:
@@ -114,7 +120,7 @@ def _degenerate(sample: Sample) -> Inference | None:
 
 
 def _of_point(sample: Sample, value: float) -> Equivalence | None:
-    """Without spread the interval is a point, and p the least that so many clusters can give, never 0."""
+    """Without spread the interval is a point, and p is the smallest possible with this number of clusters, never 0."""
     if sample.bound is None or sample.clusters.count < FEWEST:
         return None
     least = max(2.0**-sample.clusters.count, SMALLEST_P)

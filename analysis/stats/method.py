@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.cautions import Caution, caution
 from analysis.stats.cluster import ClusterMean, FloatArray, Partition
 from analysis.stats.exact import SMALLEST_P
-from analysis.wording import Caution, caution, counted
+from analysis.wording import counted
 
 LEVEL = 0.95
 ALPHA = 0.05

@@ -1,8 +1,8 @@
-"""How many trainings and prompts an effect takes, from the parts of the variance that a pilot shows.
+"""How many trainings and prompts are needed to detect an effect, from the variance components of a pilot.
 
 The variance of a difference over S seeds and C clusters of prompts is seeds/S + prompts/C + residual/(S C). A pilot
-gives the three; a plan is the cheapest S and C at which the test of :mod:`analysis.stats.seeds` finds the effect. That
-test requires its t over seeds and its t over seeds and prompts to reject, so its power is the smaller of theirs.
+estimates the three. A plan is the cheapest S and C at which the test of :mod:`analysis.stats.seeds` detects the effect.
+That test requires both of its t tests to reject (over seeds; over seeds and prompts), so its power is the smaller.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from analysis.stats.method import FEWEST
 from analysis.stats.seeds import FEWEST_SEEDS, Parts
 from analysis.stats.sensitivity import POWER, t_power
 
-#: Beyond these, more of the same is not an answer.
+#: Larger designs are not considered.
 MOST_SEEDS, MOST_CLUSTERS = 1_000, 10**7
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What one seed, one cluster of prompts, and one seed on one cluster add to the variance of the difference.
+    """Variance components of the difference: one seed, one cluster of prompts, and one seed on one cluster.
 
     ``clusters``, ``prompts``: how many the pilot had; ``df_seeds``: per seed beyond the first (2 for arms that are not
     paired, whose spread both estimate); ``df_prompts``: of the pilot's clusters.
@@ -49,7 +49,7 @@ class Spread:
         )
 
     def power(self, effect: float, seeds: int, clusters: float) -> float:
-        """Probability that a two-sided test at 5% over so many seeds per arm and clusters finds ``effect``."""
+        """Probability that a two-sided test at 5% over so many seeds per arm and clusters detects ``effect``."""
         both = self.of_both / (seeds * clusters)
         of_seeds, of_prompts = self.of_seeds / seeds + both, self.of_clusters / clusters + both
         total = of_seeds + of_prompts - both
@@ -66,7 +66,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Design:
-    """So many seeds per arm and prompts, in clusters like the pilot's, with what they cost and their power."""
+    """A number of seeds per arm and of prompts, in clusters like the pilot's, with cost and power."""
 
     seeds: int
     prompts: int
@@ -83,8 +83,8 @@ class Design:
 
 @dataclass(frozen=True)
 class Plan:
-    """``designs``: per number of seeds, the fewest prompts that find the effect; ``cheapest`` of them; both empty where
-    no number is enough. ``arms``: arms that are trained (1 against a fixed one)."""
+    """``designs``: for each number of seeds, the fewest prompts that detect the effect; ``cheapest``: the cheapest of
+    them. Empty and None if no design is large enough."""
 
     effect: float
     wanted: float
@@ -115,8 +115,8 @@ def plan(
         if clusters is None:
             continue
         prompts = -(-clusters * spread.prompts // spread.clusters)
-        found = spread.power(effect, seeds, clusters)
-        design = Design(seeds, prompts, clusters, trainings, (trained * seeds + fixed) * prompts * cost_prompt, found)
+        reached = spread.power(effect, seeds, clusters)
+        design = Design(seeds, prompts, clusters, trainings, (trained * seeds + fixed) * prompts * cost_prompt, reached)
         designs.append(design)
         if cheapest is None or design.cost < cheapest.cost:
             cheapest = design
@@ -124,7 +124,7 @@ def plan(
 
 
 def _clusters(spread: Spread, effect: float, seeds: int, least: int, power: float) -> int | None:
-    """The fewest clusters that are enough with so many seeds; None if no number is."""
+    """The fewest clusters that suffice with this number of seeds; None if no number does."""
     if spread.power(effect, seeds, MOST_CLUSTERS) < power:
         return None
     return least + bisect_left(
@@ -133,7 +133,7 @@ def _clusters(spread: Spread, effect: float, seeds: int, least: int, power: floa
 
 
 def seeds_needed(spread: Spread, effect: float, *, power: float = POWER) -> int | None:
-    """Seeds per arm that find ``effect`` on the pilot's own prompts; None if no number does."""
+    """Seeds per arm that detect ``effect`` on the pilot's own prompts; None if no number does."""
     if spread.power(effect, MOST_SEEDS, spread.clusters) < power:
         return None
     seeds = range(FEWEST_SEEDS, MOST_SEEDS + 1)

@@ -1,8 +1,8 @@
-"""Several arms against each other: every pair tested, letters that summarise the tests, and how sure each rank is.
+"""Several arms against each other: a test of every pair, letters that summarise the tests, and bootstrap ranks.
 
-All arms are compared over the prompts that every one of them has. The differences of all pairs are one family,
+All arms are compared over the prompts that they have in common. The differences of all pairs are one family,
 adjusted by Holm. Letters (compact letter display): two arms that share a letter are not significantly different.
-Ranks: how often each arm takes each place when clusters of prompts are drawn again (bootstrap); ties share places.
+Ranks: how often each arm takes each place in a bootstrap of prompt clusters; ties share places.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analysis.stats.estimate import Estimate, cluster_column, of_pairs
 from analysis.stats.families import adjust
 from analysis.wording import TAU_POOLED, Estimand, Verdict
 
-#: Draws of the bootstrap: as many as make so many cluster weights, within these bounds.
+#: Number of bootstrap draws: WEIGHTS cluster weights in total, within these bounds.
 WEIGHTS, FEWEST_DRAWS, MOST_DRAWS = 10**8, 500, 10_000
 _AT_ONCE = 4_000_000
 
@@ -46,8 +46,8 @@ class Ranking:
     """Arms from the largest mean to the smallest.
 
     ``means``: (k,) of the headline's metric over the common prompts; ``letters``: per arm; ``pairs``: all k (k - 1)/2;
-    ``ranks``: (k, k) probability that an arm has a place, first place first; ``draws`` of the bootstrap, 0 where fewer
-    than two clusters leave nothing to draw (``ranks`` is then empty).
+    ``ranks``: (k, k) probability that an arm has a place, first place first; ``draws`` of the bootstrap, 0 with fewer
+    than two clusters (``ranks`` is then empty).
     """
 
     arms: tuple[str, ...]
@@ -102,7 +102,7 @@ def _letter(number: int) -> str:
 
 
 def _sums(frame: pd.DataFrame, estimand: Estimand, clusters: Partition) -> NDArray[np.float64]:
-    """(2, C): per cluster, what the metric is a ratio of the sums of."""
+    """(2, C): numerator and denominator of the metric, summed per cluster."""
     tokens, steps = (frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "steps"))
     pooled = estimand is TAU_POOLED
     return np.stack([clusters.sums(tokens if pooled else tokens / steps), clusters.sums(steps if pooled else steps**0)])

@@ -23,7 +23,9 @@ def linearise(numerator: Any, denominator: Any) -> FloatArray:
     """
     t, s = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if not s.any() or (s < 0).any() or t[s == 0].any():
-        raise ValueError("a ratio of sums needs denominators, not negative, and none for a numerator of its own")
+        raise ValueError(
+            "a ratio of sums requires denominators >= 0, not all 0; a zero denominator requires a zero numerator"
+        )
     ratio = t.sum() / s.sum()
     return ratio + (t - ratio * s) / s.mean()
 

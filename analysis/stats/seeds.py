@@ -1,15 +1,15 @@
 """Several training seeds per arm: would the difference survive another training, on other prompts?
 
-Seeds and prompts are crossed: every training answers every prompt. So the variance of the mean difference has a part
-from seeds, a part from clusters of prompts, and their residual, which is in both and counts once:
+Seeds and prompts are crossed: every training answers every prompt. The variance of the mean difference therefore has
+a part from seeds, a part from clusters of prompts, and a residual that both contain and that is counted once:
 
     variance = seeds + prompts - residual
 
 Arms are paired by seed where their seeds are the same (equal data, equal initial weights), else independent (Welch); a
-single run of one arm is a fixed opponent of every training of the other. Two t tests have to agree: one over seeds
-alone, whose degrees of freedom are known, and one with the variance above, CR2 for the clusters
+single run of one arm is a fixed opponent of every training of the other. Two t tests must agree: one over seeds
+alone, with known degrees of freedom, and one with the variance above, CR2 for the clusters
 (:func:`analysis.stats.cluster.cluster_t`) and Satterthwaite's degrees of freedom over the three parts. p is the larger
-of the two and the interval the wider, so p < 0.05 exactly where the interval excludes 0. A verdict requires five seeds.
+of the two and the interval the wider, so p < 0.05 exactly if the interval excludes 0. A verdict requires five seeds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from analysis.cautions import caution
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, without_rounding
 from analysis.stats.estimate import Estimate, conclude
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.inference import with_unseen
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method
-from analysis.wording import Estimand, Verdict, caution, p_value
+from analysis.wording import Estimand, Verdict, p_value
 
-#: Fewer seeds per arm than this allow no verdict about training.
+#: A verdict about training requires at least this many seeds per arm.
 FEWEST_SEEDS = 5
 
 Design = Literal["paired", "independent", "one run"]
@@ -60,17 +61,17 @@ class Parts:
         return self.df_prompts + 1
 
     def half_widths(self, level: float) -> tuple[float, float]:
-        """Of the interval over seeds alone, and of the one over seeds and prompts."""
+        """Half-widths of the interval over seeds alone and of the interval over seeds and prompts."""
         of_seeds, both = ((self.seeds, self.df_seeds), (self.total, self.df))
         first, second = (float(special.stdtrit(df, (1 + level) / 2)) * math.sqrt(v) for v, df in (of_seeds, both))
         return first, second
 
     def tail(self, distance: float) -> float:
-        """One-sided p of an estimate at this distance from the value that is tested: the larger of the two."""
+        """One-sided p of an estimate at this distance from the tested value: the larger of the two tests."""
         return max(float(special.stdtr(df, -distance / math.sqrt(v))) for v, df in self._tests)
 
     def p_of_seeds(self, difference: float) -> float:
-        """Two-sided p over seeds alone; 1 where all seeds agree, which shows nothing about seeds."""
+        """Two-sided p over seeds alone; 1 if all seeds agree, because their spread is then unknown."""
         return 2 * float(special.stdtr(self.df_seeds, -abs(difference) / math.sqrt(self.seeds))) if self.seeds else 1.0
 
     @property
@@ -116,8 +117,8 @@ def crossed(
     datasets: NDArray[np.int64] | None = None,
 ) -> Crossed:
     """The estimate over seeds and prompts. ``a``, ``b``: values (seeds of the arm, n prompts) whose row means are the
-    metric of each run, over the same prompts in the same order; with ``paired``, rows of both are of one seed.
-    ``datasets``, (n,) numbers: their means weigh the same, in place of their prompts."""
+    metric of each run, over the same prompts in the same order; with ``paired``, row i of both has the same seed.
+    ``datasets``, (n,) numbers: if given, data sets have equal weight instead of prompts."""
     design: Design = "one run" if min(len(a), len(b)) == 1 else "paired" if paired else "independent"
     blocks = [a, b] if design == "independent" else [b - a]
     seeds = min(len(block) for block in blocks)
@@ -129,15 +130,15 @@ def crossed(
     if clusters.count < FEWEST:
         parts = None
         cautions.append(caution("few-clusters-crossed", n=clusters.count, least=FEWEST))
-    found = None if parts is None else _test(difference, parts, margin)
-    if found is not None and found.equivalence is not None:
+    inference = None if parts is None else _test(difference, parts, margin)
+    if inference is not None and inference.equivalence is not None:
         reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
-        found = with_unseen(found, found.equivalence, b.mean(axis=0) - a.mean(axis=0), clusters, reach)
-    if found is not None:
-        cautions += found.cautions
+        inference = with_unseen(inference, inference.equivalence, b.mean(axis=0) - a.mean(axis=0), clusters, reach)
+    if inference is not None:
+        cautions += inference.cautions
     elif parts is not None:
         cautions.append(caution("zero-variance", n=a.shape[1]))
-    p = found.p if found is not None else None
+    p = inference.p if inference is not None else None
     draft = Estimate(
         estimand=estimand,
         subset=subset,
@@ -149,8 +150,8 @@ def crossed(
         lo_b=None,
         hi_b=None,
         estimate=difference,
-        lo=found.lo if found else None,
-        hi=found.hi if found else None,
+        lo=inference.lo if inference else None,
+        hi=inference.hi if inference else None,
         level=LEVEL,
         p=p,
         p_adjusted=p,
@@ -165,7 +166,7 @@ def crossed(
         design_effect=None,
         icc=None,
         mde=None,
-        equivalence=found.equivalence if found else None,
+        equivalence=inference.equivalence if inference else None,
         verdict=Verdict.INCONCLUSIVE,
         cautions=tuple(cautions),
         withheld=seeds < FEWEST_SEEDS,
@@ -174,7 +175,7 @@ def crossed(
 
 
 def _test(difference: float, parts: Parts, margin: float | None) -> Inference | None:
-    """Interval, p and equivalence; None where every training and every prompt has one difference other than 0."""
+    """Interval, p and equivalence; None if every training and every prompt has the same difference other than 0."""
     if parts.total <= 0:
         return None if difference else Inference(Method.CROSSED, None, None, 1.0)
     half, inner = (max(parts.half_widths(level)) for level in (LEVEL, 1 - 2 * ALPHA))
@@ -184,8 +185,10 @@ def _test(difference: float, parts: Parts, margin: float | None) -> Inference | 
         worst = max(parts.tail(margin - difference), parts.tail(margin + difference), SMALLEST_P)
         equivalence = Equivalence(margin, difference - inner, difference + inner, 0.0, worst, worst)
     of_seeds = parts.p_of_seeds(difference)
-    told = (caution("seeds-without-prompts", seeds=p_value(of_seeds), p=p_value(p)),) if of_seeds < ALPHA <= p else ()
-    return Inference(Method.CROSSED, difference - half, difference + half, p, told, equivalence)
+    cautions = (
+        (caution("seeds-without-prompts", seeds=p_value(of_seeds), p=p_value(p)),) if of_seeds < ALPHA <= p else ()
+    )
+    return Inference(Method.CROSSED, difference - half, difference + half, p, cautions, equivalence)
 
 
 def _means(rows: FloatArray, datasets: NDArray[np.int64] | None) -> FloatArray:
@@ -203,10 +206,10 @@ def _parts(blocks: Sequence[FloatArray], clusters: Partition, datasets: NDArray[
     of_seeds = [_seed_variance(_means(block, datasets), block) for block in blocks]
     seeds, df_seeds = _summed(of_seeds, [len(block) - 1.0 for block in blocks])
     profile = blocks[-1].mean(axis=0) - (blocks[0].mean(axis=0) if len(blocks) == 2 else 0.0)
-    found = _prompt_variance(profile, clusters, datasets)
-    if found is None:
+    of_prompts = _prompt_variance(profile, clusters, datasets)
+    if of_prompts is None:
         return None
-    prompts, df_prompts = found
+    prompts, df_prompts = of_prompts
     residual = 0.0
     for block in blocks:
         rests = [_prompt_variance(row, clusters, datasets) for row in block - block.mean(axis=0)]
@@ -225,8 +228,8 @@ def _seed_variance(means: FloatArray, values: FloatArray) -> float:
 def _prompt_variance(
     values: FloatArray, clusters: Partition, datasets: NDArray[np.int64] | None
 ) -> tuple[float, float] | None:
-    """Variance of the mean over prompts, or over data sets, and its degrees of freedom; None where a data set has too
-    few clusters. Data sets that share clusters are taken as perfectly correlated, which is an upper bound."""
+    """Variance of the mean over prompts, or over data sets, and its degrees of freedom; None if a data set has too
+    few clusters. Data sets that share clusters are treated as perfectly correlated, which is an upper bound."""
     if datasets is None:
         mean = cluster_t(values, clusters)
         return None if mean.se is None else (mean.se**2, mean.df)

@@ -1,7 +1,7 @@
-"""What a comparison could have seen: minimum detectable effect, and the prompts that a given effect needs.
+"""Power of a comparison: the minimum detectable effect, and the prompts needed for a given effect.
 
-A paired test has power through the noncentral t; clusters enter through the cluster-robust standard error and its
-degrees of freedom, which is the design effect done exactly.
+The power of a paired test comes from the noncentral t. Clusters enter through the cluster-robust standard error and
+its degrees of freedom, which accounts exactly for the design effect.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from scipy import special
 from analysis.stats.method import ALPHA
 
 POWER = 0.8
-#: Beyond this many prompts "more of the same" is no answer.
+#: Larger numbers of prompts are not considered.
 MOST = 10**9
 
 
 def detectable(se: float | None, df: float, *, alpha: float = ALPHA, power: float = POWER) -> float | None:
-    """Smallest true mean that a two-sided test at ``alpha`` finds with probability ``power``; None without a standard
+    """Smallest true mean that a two-sided test at ``alpha`` detects with probability ``power``; None without a standard
     error or degrees of freedom."""
     if se is None or se <= 0 or df < 1:
         return None
@@ -27,17 +27,17 @@ def detectable(se: float | None, df: float, *, alpha: float = ALPHA, power: floa
 
 
 def clusters_needed(effect: float, se: float, clusters: int, *, power: float = POWER, fewest: int = 2) -> int | None:
-    """Clusters of the present kind and size that find ``effect`` with probability ``power``; None beyond MOST.
+    """Clusters of the present kind and size that detect ``effect`` with probability ``power``; None beyond MOST.
 
-    The standard error, ``se`` at ``clusters``, shrinks with the root of their number. ``fewest``: what the test needs
-    to reject at all.
+    The standard error, ``se`` at ``clusters``, shrinks with the root of their number. ``fewest``: the number that
+    the test requires to reject at all.
     """
 
-    def found(count: int) -> bool:
+    def enough(count: int) -> bool:
         reached = detectable(se * math.sqrt(clusters / count), count - 1, power=power)
         return reached is not None and reached <= abs(effect)
 
-    count = fewest + bisect_left(range(fewest, MOST + 1), True, key=found)
+    count = fewest + bisect_left(range(fewest, MOST + 1), True, key=enough)
     return count if count <= MOST else None
 
 
@@ -45,9 +45,9 @@ def t_power(shift: float, df: float, alpha: float = ALPHA) -> float:
     """Probability that a two-sided t test at ``alpha`` rejects where the true mean is ``shift`` >= 0 standard errors
     from 0, by the noncentral t."""
     critical = float(special.stdtrit(df, 1 - alpha / 2))
-    if df > 2000:  # there the normal is as good
+    if df > 2000:  # the normal approximation is as good
         return float(special.ndtr(shift - critical) + special.ndtr(-shift - critical))
-    if shift > 30:  # there the numerator hardly varies, and scipy's series does not always converge
+    if shift > 30:  # the numerator hardly varies, and scipy's series does not always converge
         return float(special.chdtr(df, df * (shift / critical) ** 2))
     wrong_side = (
         float(special.nctdtr(df, shift, -critical)) if shift < 5 else 0.0

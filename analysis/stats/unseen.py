@@ -1,7 +1,7 @@
-"""What a sample may have missed: the tail of a mean whose units reach further than those that were drawn.
+"""What a sample may have missed: the tail of a mean if unsampled units are more extreme than the sampled ones.
 
-A bootstrap knows only values that occurred, so that twelve equal pairs look like certainty. Here the units drawn and
-one more, at the end of the possible range, share the population at random: weights D uniform on the simplex. That is
+A bootstrap only knows observed values, so twelve equal pairs look like certainty. Here the sampled units, and one more
+at the end of the possible range, get random shares of the population: weights D uniform on the simplex. That is
 the bound of Gaffke (2005; Learned-Miller and Thomas 2019) for means of bounded values. For n units of 0 it says
 (1 - bound/reach)^n, the probability that a kind of prompt frequent enough to move the mean to the bound was never
 drawn; for units of 0 and ``reach`` it is the exact binomial (Clopper-Pearson) tail.
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from analysis.stats.cluster import FloatArray
 
-#: Beyond this many units "more of the same" is no answer.
+#: Larger numbers of units are not considered.
 MOST = 10**9
-# Step, bend and end of the line of integration, and the size at which its terms no longer count.
+# Step, bend and end of the line of integration, and the relative size below which terms are negligible.
 _STEP, _BEND, _FARTHEST, _NEGLIGIBLE = 0.1, 0.5, 40.0, 1e-13
 
 

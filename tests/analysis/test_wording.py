@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.wording import caution, counted, equals_p, interval, number, one_line, p_value, percent, signed
+from analysis.cautions import caution
+from analysis.wording import (
+    ACCEPTED_LENGTH,
+    Verdict,
+    counted,
+    equals_p,
+    headline,
+    interval,
+    number,
+    one_line,
+    p_value,
+    percent,
+    signed,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +54,19 @@ def test_names_are_put_on_one_line():
     assert one_line(" \n") == "(none)"
 
 
+def test_a_headline_names_the_arms_their_means_and_the_facts():
+    arms = [("DFlash", 2.0), ("gated (B)", 1.0)]
+    assert headline(Verdict.A_BETTER, ACCEPTED_LENGTH, arms, "a difference of -1.000") == (
+        "DFlash (A) is better than gated (B): mean accepted length 2.000 against 1.000 tokens, a difference of -1.000."
+    )
+    assert headline(Verdict.IDENTICAL, ACCEPTED_LENGTH, [("x", 1.0), ("y", 1.0)], "equal on each of 70 prompts") == (
+        "x (A) and y (B) are identical here: mean accepted length 1.000 tokens in both, equal on each of 70 prompts."
+    )
+
+
 def test_cautions_hold_their_facts():
-    assert caution("few-pairs", n=3, least=0.25).text.startswith("3 pairs only: no exact two-sided p can be below 0.25")
+    assert caution("few-pairs", n=3, least=0.25).text == (
+        "Only 3 pairs: an exact two-sided p cannot be below 0.25, so no conclusion is possible at 5%."
+    )
     with pytest.raises(KeyError):
         caution("few-pairs", n=3)

@@ -14,15 +14,15 @@ from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS
 from analysis.stats.estimate import Estimate
 from analysis.wording import cut_apart, one_line, signed
 
-#: Of more pairs than this the figure counts, in place of a dot each: no eye tells so many apart.
+#: With more pairs than this the figure shows counts instead of one dot per pair.
 MOST_DOTS = 10_000
-#: Bars that such a figure has at most, about.
+#: Approximate maximum number of bars.
 _BARS = 80
 _COLOURS = (ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"])  # of differences below, at and above 0
 
 
 def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
-    """Estimation plot: every pair's difference, and beside it, on its own scale, their mean with its interval."""
+    """Estimation plot: every pair's difference, and beside it, on a separate scale, their mean with its interval."""
     d = _differences(comparison)
     figure = Figure(figsize=(WIDTH, 3.4))
     raw, mean = figure.subplots(1, 2, width_ratios=[3, 1])
@@ -32,15 +32,14 @@ def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
         colours = np.array(_COLOURS)[np.sign(np.sort(d)).astype(int) + 1]
         raw.scatter(*_packed(d), s=9, c=colours, alpha=0.7, linewidths=0, rasterized=True)
         data = pd.DataFrame({"prompt_id": comparison.pairs.frame["prompt_id"], "dataset": dataset, "difference": d})
-        shown = "every prompt, dots of one value together (left)"
+        shown = "one dot per prompt (left)"
     else:
         step = _bar_step(d)
         data = _counts(d, dataset, step)
         _draw_bars(raw, d, step)
         shown = (
-            f"how many prompts have which difference, in steps of {step:g} (left; with over {MOST_DOTS:,} prompts a "
-            "bar as wide as their number stands for a dot each, and the thinnest are drawn so that they are seen; "
-            "the table counts them by data set)"
+            f"number of prompts by difference, in steps of {step:g} (left; bars replace dots above {MOST_DOTS:,} "
+            "prompts, the thinnest bars are widened to stay visible, and the table has the counts by data set)"
         )
     raw.set_xlim(-0.55, 0.55)
     raw.set_xticks([])
@@ -56,14 +55,14 @@ def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
     mean.margins(y=0.25)
     mean.set_title(f"{'pooled' if comparison.protocol == 'generate' else 'mean'}, 95%", loc="left")
     caption = (
-        f"Paired differences in {comparison.estimand.name}: {shown}, and the estimate with its 95% interval on a scale "
-        "of its own (right)."
+        f"Paired differences in {comparison.estimand.name}: {shown}, and the estimate with its 95% interval on a "
+        "separate scale (right)."
     )
     return Plot("paired-differences", caption, figure, data)
 
 
 def _bar_step(d: np.ndarray) -> float:
-    """A round step, 1, 2 or 5 times a power of ten, that needs about _BARS bars at most; for integers 1 at least."""
+    """A round step, 1, 2 or 5 times a power of ten, that gives at most about _BARS bars; at least 1 for integers."""
     finest = max(float(np.ptp(d)) / _BARS, 1e-9)
     power = 10.0 ** np.floor(np.log10(finest))
     step = next(float(m * power) for m in (1, 2, 5, 10) if m * power >= finest * (1 - 1e-9))
@@ -71,7 +70,7 @@ def _bar_step(d: np.ndarray) -> float:
 
 
 def _bar_of(d: np.ndarray, step: float) -> np.ndarray:
-    """Which multiple of ``step`` is nearest; halves go away from 0, so that both signs are treated alike."""
+    """Which multiple of ``step`` is nearest; halves are rounded away from 0, so that both signs are treated alike."""
     return (np.sign(d) * np.floor(np.abs(d) / step + 0.5)).astype(np.int64)
 
 
@@ -136,7 +135,7 @@ def forest(comparison: Comparison | ValueComparison) -> Plot:
         "n_clusters",
         "verdict",
     ]
-    caption = "Differences overall and per data set, with 95% intervals; coloured where there is a verdict."
+    caption = "Differences overall and per data set, with 95% intervals; coloured if there is a verdict."
     return Plot("forest", caption, figure, data[columns].fillna({"subset": "overall"}))
 
 

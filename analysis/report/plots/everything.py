@@ -27,6 +27,6 @@ NAMES = tuple(_FIGURES)
 
 
 def draw_all(comparison: Comparison) -> list[Plot]:
-    """Every figure that the comparison has data for. Each function draws one, or gives None if it has none."""
+    """Every figure for which the comparison has data. Each function returns a figure, or None without data."""
     with house_style():
         return [plot for draw in _FIGURES.values() if (plot := draw(comparison)) is not None]

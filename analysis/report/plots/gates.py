@@ -40,7 +40,7 @@ def gate_against_norm(comparison: Comparison) -> Plot | None:
     data = arm.gates.table.assign(arm=arm.side)
     caption = (
         f"Gate against feature norm in {one_line(arm.label)}, {_role(arm.gates.table)} tokens: single tokens (small) "
-        "and the mean of each layer (large). Levels of gates are not identified; their ranking is descriptive."
+        "and the mean of each layer (large). Gate levels are not identified; their ranking is descriptive."
     )
     return Plot("gate-against-norm", caption, figure, data)
 
@@ -78,7 +78,7 @@ def contribution_share(comparison: Comparison) -> Plot | None:
 
 
 def _role(table: pd.DataFrame) -> str:
-    """The tokens to show where one panel shows one kind: those of the answer, if there are any."""
+    """The role shown in a single panel: answer tokens if there are any."""
     return "answer" if (table["role"] == "answer").any() else str(table["role"].iloc[0])
 
 

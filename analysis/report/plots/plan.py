@@ -49,7 +49,7 @@ def _plan(plan: Plan, pilot: tuple[int, int], unit: str) -> Plot:
     for axes in (above, below):
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     caption = (
-        f"Prompts that each number of seeds requires to find a difference of {plan.effect:g} {unit} with probability "
+        f"Prompts required with each number of seeds to detect a difference of {plan.effect:g} {unit} with probability "
         f"{plan.wanted:g} (above), and the cost of both (below)."
     )
     return Plot(PLAN, caption, figure, data)

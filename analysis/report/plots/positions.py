@@ -43,16 +43,15 @@ def survival(comparison: Comparison) -> Plot | None:
     below.set_xticks(
         difference["k"], ["\n".join(lines) for lines in zip(map(str, difference["k"]), *counts, strict=True)]
     )
-    below.set_xlabel(f"draft position k; below it the steps at risk{' in each arm' if same else ' of A, of B'}")
+    below.set_xlabel(f"draft position k, with the steps at risk{' in each arm' if same else ' of A, of B'}")
     below.set_ylabel("difference, B - A")
     data = pd.concat(tables, ignore_index=True).merge(
         difference.rename(columns={"lo": "difference_lo", "hi": "difference_hi"}), on="k", how="left"
     )
     caption = (
-        "Survival by draft position (product-limit estimate: blocks cut short by the stop token or the length limit "
-        "count at the slots that they had), and its difference paired by prompt, with 95% intervals over prompt "
-        "clusters; below, the steps at risk. At the last position acceptance is censored: a longer block might have "
-        "gone on."
+        "Survival by draft position (product-limit estimate; blocks that end at the stop token or the length limit are "
+        "censored), and the difference, paired by prompt, with 95% intervals over prompt clusters. The numbers below "
+        "the axis are steps at risk. Acceptance is censored at the last position: a longer block might have continued."
     )
     return Plot("survival", caption, figure, data)
 

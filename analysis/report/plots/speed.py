@@ -14,8 +14,8 @@ def speed(comparison: Comparison) -> Plot | None:
     """Each arm's pooled speed-up over plain decoding, all prompts and per data set."""
     if comparison.speed is None:
         return None
-    found = {side: comparison.speed.pooled(side, "plain") for side in "AB"}
-    subsets = [s for s in (None, *comparison.by_dataset) if any(s in ratios for ratios in found.values())]
+    ratios_of = {side: comparison.speed.pooled(side, "plain") for side in "AB"}
+    subsets = [s for s in (None, *comparison.by_dataset) if any(s in ratios for ratios in ratios_of.values())]
     if not subsets:
         return None
     figure = Figure(figsize=(WIDTH, 1.3 + 0.42 * len(subsets)))
@@ -25,7 +25,7 @@ def speed(comparison: Comparison) -> Plot | None:
     for arm, shift in ((comparison.a, -0.14), (comparison.b, 0.14)):
         label = legend(arm)
         for row, subset in enumerate(subsets):
-            if (r := found[arm.side].get(subset)) is None:
+            if (r := ratios_of[arm.side].get(subset)) is None:
                 continue
             axes.plot([r.estimate], [row + shift], "o", markersize=6, color=ARM_COLOURS[arm.side], label=label)
             label = "_"
@@ -77,7 +77,7 @@ def throughput(comparison: Comparison) -> Plot | None:
     ratio.set_ylabel("ratio B / A per block")
     raw.legend(loc="best")
     caption = (
-        "Serving throughput: every finished trial, the two arms of a block joined (left); the ratio of each block and "
-        "their geometric mean with its 95% t interval (right)."
+        "Serving throughput: every successful trial, with lines between the two arms of a block (left); the ratio of "
+        "each block and their geometric mean with its 95% t interval (right)."
     )
     return Plot("throughput", caption, figure, trials)

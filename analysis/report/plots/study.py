@@ -28,7 +28,7 @@ MATRIX, SEEDS, BY_DATASET = "arms", "seeds", "seeds-by-dataset"
 
 
 def draw_matrix(matrix: Matrix) -> list[Plot]:
-    """The differences from the first arm, overall and per data set, an arm a colour."""
+    """The differences from the first arm, overall and per data set, one colour per arm."""
     with house_style():
         return [_matrix(matrix)]
 
@@ -91,10 +91,10 @@ def _seeds(study: SeedComparison) -> Plot:
     name_arms(axes, study.label_a, study.label_b)
     axes.set_ylabel(f"difference, B - A ({overall.estimand.unit})")
     caption = (
-        "Every seed by itself, with the interval over prompts (grey), and all seeds together, with the interval over "
-        "seeds and prompts."
+        "Each seed with its interval over prompts (grey), and all seeds together with the interval over seeds and "
+        "prompts."
         if study.overall.design != "independent"
-        else "Every run as its distance from the mean of A, and the difference of the arms over seeds and prompts."
+        else "Each run's distance from the mean of A, and the difference between the arms over seeds and prompts."
     )
     return Plot(SEEDS, caption, figure, data)
 
@@ -117,7 +117,7 @@ def _seed_rows(study: SeedComparison) -> pd.DataFrame:
 
 
 def _heat_map(study: SeedComparison) -> Plot:
-    """Differences, a seed a row and a data set a column, then all seeds."""
+    """Differences, one seed per row and one data set per column, then all seeds."""
     names, seeds = list(study.by_dataset), [*study.seeds, "all"]
     values = np.array([[*c.deltas, c.estimate.estimate] for c in study.by_dataset.values()], dtype=float).T
     figure = Figure(figsize=(WIDTH, 1.4 + 0.36 * len(seeds)))

@@ -1,4 +1,4 @@
-"""How figures look and how they become bytes: one style, Agg without pyplot, the same bytes every time."""
+"""Style and serialisation of figures: one style, Agg without pyplot, reproducible bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from analysis.comparison.facts import ArmSummary
 from analysis.wording import Verdict, one_line
 
-#: One colour per arm in every figure (Okabe and Ito's palette, told apart by colour-blind readers too).
+#: One colour per arm in every figure (Okabe and Ito's palette, which colour-blind readers can distinguish).
 ARM_COLOURS = {"A": "#0072B2", "B": "#D55E00"}
 VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_COLOURS["A"]}
 INK, MUTED, GRID = "#222222", "#777777", "#DDDDDD"
@@ -59,7 +59,7 @@ _STYLE = {
 
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """A figure with what it shows: ``name`` (file stem), ``caption`` and the numbers in it, tidy."""
+    """A figure with its ``name`` (file stem), ``caption`` and tidy ``data``."""
 
     name: str
     caption: str
@@ -72,7 +72,7 @@ class Plot:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw and save inside: the user's matplotlibrc plays no part, and missing glyphs are no news."""
+    """Draw and save inside: the user's matplotlibrc is ignored, and missing glyphs cause no warning."""
     with matplotlib.style.context(_STYLE, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
@@ -104,8 +104,8 @@ def pdf(figure: Figure) -> bytes:
 
 @contextmanager
 def _settled(figure: Figure, dpi: int) -> Iterator[None]:
-    """Draw inside at ``dpi``. The figure is laid out once and for good: a layout worked out anew at every saving would
-    move by a hair."""
+    """Draw inside at ``dpi``. The figure is laid out only once, because a repeated layout would shift slightly with
+    every save."""
     if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
         FigureCanvasAgg(figure)
         for _ in range(2):
@@ -125,7 +125,7 @@ def csv(data: pd.DataFrame) -> str:
 
 
 def legend(arm: ArmSummary) -> str:
-    """``A: DFlash``: never starts with an underscore, which would hide the entry."""
+    """``A: DFlash``: the prefix prevents a leading underscore, which would hide the entry."""
     return f"{arm.side}: {cut(arm.label, 40)}"
 
 
@@ -150,6 +150,6 @@ def plain_log(axis: Axis) -> None:
 
 
 def cut(text: str, at_most: int) -> str:
-    """``text`` on one line, cut to a width that a figure has room for."""
+    """``text`` on one line, cut to ``at_most`` characters."""
     text = one_line(text)
     return text if len(text) <= at_most else text[: at_most - 1] + "…"

@@ -1,4 +1,4 @@
-"""The part of a report about the six benchmarks of published drafters."""
+"""The report's section on the six benchmarks of published drafters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.wording import counted, number, with_interval
 
 
 def benchmark_table(c: Comparison) -> str | None:
-    """Both arms as measured, and beside them what was published benchmark by benchmark."""
+    """Both arms as measured, beside the published values by benchmark."""
     if (t := c.benchmarks) is None:
         return None
     published = [p for p in t.published if p.tau or p.speedup]
@@ -44,42 +44,44 @@ def _pair(tau: float | None, speedup: float | None) -> str | None:
 
 
 def here(c: Comparison) -> str:
-    """What was measured here: target, decoding and device of both arms, once if they are alike; the data sets."""
+    """The setting of the measurement: target, decoding and device of both arms (once if equal), and the data sets."""
     assert c.benchmarks is not None
     known = {e.protocol for e in c.a.manifest.evaluations.values()}
     a, b = (_settings(arm, "generate" if "generate" in known else "replay") for arm in (c.a, c.b))
-    told = a if a == b else f"A: {a}; B: {b}"
+    measured = a if a == b else f"A: {a}; B: {b}"
     names = [name for row in c.benchmarks.rows for name in row.datasets]
-    return f"Measured here: {told}. Data sets of the runs: {', '.join(names)}."
+    return f"Measured here: {measured}. Data sets of the runs: {', '.join(names)}."
 
 
 def _settings(arm: ArmSummary, protocol: str) -> str:
     manifest = arm.manifest
-    told = [f"target {manifest.target.id}" if manifest.target else "target not recorded"]
+    parts = [f"target {manifest.target.id}" if manifest.target else "target not recorded"]
     for evaluation in manifest.evaluations.values():
         if evaluation.protocol == protocol:
             settings = evaluation.settings
-            told += [f"block {evaluation.block_size}"] if evaluation.block_size else []
-            told += [f"temperature {settings['temperature']:g}"] if settings.get("temperature") is not None else []
-            told += [f"at most {settings['max_new_tokens']} new tokens"] if settings.get("max_new_tokens") else []
+            parts += [f"block {evaluation.block_size}"] if evaluation.block_size else []
+            parts += [f"temperature {settings['temperature']:g}"] if settings.get("temperature") is not None else []
+            parts += [f"at most {settings['max_new_tokens']} new tokens"] if settings.get("max_new_tokens") else []
             break
-    told += [manifest.environment.device] if manifest.environment.device else []
+    parts += [manifest.environment.device] if manifest.environment.device else []
     counting = counting_of(manifest, protocol)
-    told += [f"counted by its own log: {counting}, seconds of {counting.time}"] if counting != Counting() else []
-    return ", ".join(told)
+    parts += (
+        [f"counting convention of the log: {counting}; times cover {counting.time}"] if counting != Counting() else []
+    )
+    return ", ".join(parts)
 
 
 def published_lines(c: Comparison) -> list[str]:
-    """Where each published column comes from, and what it is of."""
+    """Source and setting of each published column."""
     assert c.benchmarks is not None
     return [_line(p) for p in c.benchmarks.published]
 
 
-_TARGETS = {True: "a target of the same name", False: "another target than here", None: "the target here is not known"}
+_TARGETS = {True: "target with the same name", False: "different target", None: "target of the runs not known"}
 
 
 def _line(p: Published) -> str:
-    told = [
+    parts = [
         _TARGETS[p.same_target],
         f"temperature {p.temperature:g}",
         f"hardware {p.hardware or 'not recorded'}",
@@ -89,21 +91,21 @@ def _line(p: Published) -> str:
     averages = [f"{name} {number(x, 2)}" for name, x in (("tau", own.tau), ("speed-up", own.speedup)) if x is not None]
     if averages:
         of = f", of {p.own_average_of}" if p.own_average_of else ""
-        told.append(f"published average {', '.join(averages)}{of}")
+        parts.append(f"published average {', '.join(averages)}{of}")
     if not (p.tau or p.speedup):
-        told.append("by benchmark we have no figures")
-    return f"{p.method}, {p.target}: {'; '.join(told)}. Source: {p.source}."
+        parts.append("not reported by benchmark")
+    return f"{p.method}, {p.target}: {'; '.join(parts)}. Source: {p.source}."
 
 
 def timing_notes(c: Comparison) -> list[str]:
-    """What plain decoding is, if not the arms' own, and why speed-ups are missing or rest on fewer responses."""
+    """The source of plain decoding if it is another run, and why speed-ups are missing or use fewer responses."""
     assert c.benchmarks is not None
-    told = [f"Plain decoding is the run {c.benchmarks.plain_run}."] if c.benchmarks.plain_run else []
+    notes = [f"Times of plain decoding come from the run {c.benchmarks.plain_run}."] if c.benchmarks.plain_run else []
     rows = [(row, x) for row in c.benchmarks.rows for x in (row.a, row.b) if x is not None]
     if not any(x.timed for _, x in rows):
-        return [*told, "No speed-up: there are no times of plain decoding and of the arms for the same responses."]
+        return [*notes, "No speed-up: no response was timed both with plain decoding and with an arm."]
     fewer = [f"{row.benchmark} {x.timed} of {counted(row.responses, 'response')}" for row, x in rows
              if x.timed < row.responses]  # fmt: skip
     if fewer:
-        told.append(f"Speed-ups rest on the responses timed both ways: {', '.join(dict.fromkeys(fewer))}.")
-    return told
+        notes.append(f"Speed-ups use only responses timed both ways: {', '.join(dict.fromkeys(fewer))}.")
+    return notes

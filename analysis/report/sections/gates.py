@@ -1,4 +1,4 @@
-"""The parts of a report about the fusion of target layers."""
+"""The report's sections on the fusion of target layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gate_table(arm: ArmSummary) -> str:
 
 
 def spread_table(arm: ArmSummary) -> str | None:
-    """How the gate moves from token to token: of itself, and relative to the last layer's, which is identified."""
+    """Variation of the gate from token to token: absolute, and relative to the last layer (which is identified)."""
     if arm.gates is None or not arm.gates.moving:
         return None
     headers = ["tokens", "layer", "SD of gate", "within prompts", "between prompts", "SD of log(gate / last layer's)"]
@@ -56,17 +56,17 @@ def _with_interval(value: float, lo: float, hi: float) -> str:
 
 
 def gain_sentence(c: Comparison) -> str | None:
-    """The relation between gate spread and gain, in words."""
+    """The association between gate variation and gain, as a sentence."""
     if (g := c.gain) is None:
         return None
     gated = c.b.label if g.side == "B" else c.a.label
     return (
-        f"The gain of {gated} on a prompt changes by {signed(g.slope)} tokens per standard deviation of how far its "
-        f"gate moved there, within data sets (95% interval {interval(g.lo, g.hi)}; {wording.equals_p(g.p)}; "
+        f"The gain of {gated} on a prompt changes by {signed(g.slope)} tokens per standard deviation of its gate's "
+        f"variation on that prompt, within data sets (95% interval {interval(g.lo, g.hi)}; {wording.equals_p(g.p)}; "
         f"correlation {number(g.correlation, 2)}; {g.n_pairs:,} prompts in {g.n_clusters:,} clusters, "
         f"about {g.n_effective:.0f} effective). "
-        "A relation, not an effect: nobody assigned prompts the spread of their gate, and what else they differ in may "
-        "move both."
+        "This is an association, not an effect: the variation was not assigned at random, and other properties of the "
+        "prompts may affect both."
     )
 
 
@@ -75,7 +75,7 @@ def control_table(c: Comparison) -> str | None:
     if not c.controls:
         return None
     headers = ["control", "kind", "mean", "B - control", "95% interval", "p, Holm", "verdict, B over control",
-               "control - A", "95% interval", "share of B's gain that it lacks"]  # fmt: skip
+               "control - A", "95% interval", "share of B's gain lost"]  # fmt: skip
     rows = [
         (x.label, x.kind, number(x.mean), signed(x.lost.estimate), interval(x.lost.lo, x.lost.hi),
          p_value(x.lost.p_adjusted), x.lost.verdict, signed(x.kept.estimate), interval(x.kept.lo, x.kept.hi),
@@ -86,9 +86,10 @@ def control_table(c: Comparison) -> str | None:
 
 
 def strangers(c: Comparison) -> list[str]:
-    """Frozen and shuffled controls that are not recorded as made of B's weights."""
+    """Frozen and shuffled controls that are not recorded as variants of B."""
     return [
-        f"{x.label} is not recorded as a variant of {c.b.name}: it is another drafter, not B with its gate changed."
+        f"{x.label} is not recorded as a variant of {c.b.name}, so it counts as a different drafter, not as B with a "
+        "changed gate."
         for x in c.controls
         if x.kind in ("frozen", "shuffled") and not x.of_b
     ]

@@ -25,18 +25,18 @@ def headline(s: SeedComparison) -> str:
 
 
 def meaning(s: SeedComparison) -> str:
-    """What the interval covers, and what it does not."""
+    """What the interval covers and what it does not cover."""
     few = len(s.seeds) < FEWEST_SEEDS or 1 < min(len(s.runs_a), len(s.runs_b)) < FEWEST_SEEDS
-    told = f"With under {FEWEST_SEEDS} seeds per arm there is no verdict about training. " if few else ""
-    arms = "" if s.overall.design != "one run" else " of the arm that was trained several times"
+    few_seeds = f"A verdict about training requires {FEWEST_SEEDS} seeds per arm. " if few else ""
+    arms = "" if s.overall.design != "one run" else " (of the arm that was trained several times)"
     return (
-        f"{told}The interval covers the choice of prompts and of training seeds{arms}, crossed: every training "
+        f"{few_seeds}The interval covers the choice of prompts and of training seeds{arms}, crossed: every training "
         "answered every prompt. It does not cover another corpus, recipe or target, or prompts of another kind."
     )
 
 
 def every_seed(s: SeedComparison) -> str:
-    """One training a row: with its partner and its difference, or, for independent arms, with its mean."""
+    """One training per row: with its partner and its difference, or with its mean if the arms are independent."""
     c = s.overall
     if c.design == "independent":
         rows = [("A", *row) for row in zip(s.runs_a, s.seeds_a, map(number, c.means_a), strict=True)]
@@ -52,7 +52,7 @@ def every_seed(s: SeedComparison) -> str:
 
 
 def seeds_by_datasets(s: SeedComparison) -> str | None:
-    """Differences, a seed a row and a data set a column; None for independent arms and for one data set."""
+    """Differences, one seed per row and one data set per column; None for independent arms and a single data set."""
     if not s.overall.deltas or len(s.by_dataset) < 2:
         return None
     columns = [c.deltas for c in s.by_dataset.values()]
@@ -74,7 +74,7 @@ def without_each(s: SeedComparison) -> str | None:
 
 
 def parts(s: SeedComparison) -> str | None:
-    """What the variance consists of, part by part."""
+    """The components of the variance."""
     p = s.overall.parts
     if p is None or p.total <= 0:
         return None
@@ -82,14 +82,14 @@ def parts(s: SeedComparison) -> str | None:
     rows = [
         ("training seeds", number(p.seeds**0.5), number(p.df_seeds, 1)),
         (f"prompts ({clusters})", number(p.prompts**0.5), number(p.df_prompts, 1)),
-        ("seeds by prompts, in both of the above", number(p.residual**0.5), number(p.df_seeds * p.df_prompts, 1)),
+        ("seeds by prompts (in both rows above)", number(p.residual**0.5), number(p.df_seeds * p.df_prompts, 1)),
         ("seeds and prompts together", number(p.total**0.5), number(p.df, 1)),
     ]  # fmt: skip
     return table(["part", "standard error", "degrees of freedom"], rows, numeric=2)
 
 
 def interval_made_of(s: SeedComparison) -> str:
-    """Which of the two tests sets the interval, and what would narrow it."""
+    """Which of the two tests determines the interval, and what would narrow it."""
     p = s.overall.parts
     if p is None or p.total <= 0:
         return ""
@@ -97,36 +97,38 @@ def interval_made_of(s: SeedComparison) -> str:
     wider = "seeds alone" if p.half_widths(LEVEL)[0] > p.half_widths(LEVEL)[1] else "seeds and prompts"
     more = "seeds" if p.seeds > p.prompts else "prompts"
     return (
-        f"A t over seeds alone gives {of_seeds}, one over seeds and prompts {both}; the interval is the wider, that of "
-        f"{wider}. More {more} would narrow it most."
+        f"The t interval over seeds alone is {of_seeds}, over seeds and prompts {both}. The wider one is reported, "
+        f"here over {wider}. More {more} would narrow it most."
     )
 
 
 def seeds_that_would_do(s: SeedComparison) -> str:
-    """How many seeds find a difference as large as the one observed."""
+    """Number of seeds that detect a difference as large as the observed one."""
     if s.needed is None:
         return ""
     n = s.needed
     what = f"a true difference as large as the one observed ({number(n.effect)}) with probability {n.power:g}"
     if n.seeds is None:
-        return f"On these prompts no number of seeds finds {what}; it takes more prompts (python -m analysis.power)."
-    return f"On these prompts {counted(n.seeds, 'seed')} per arm find {what}, if the spread is what it is here."
+        return (
+            f"On these prompts no number of seeds detects {what}; more prompts are needed (python -m analysis.power)."
+        )
+    return f"On these prompts {counted(n.seeds, 'seed')} per arm detect {what}, if the spread stays the same."
 
 
 def by_dataset(s: SeedComparison) -> str:
-    """Per data set, over seeds and prompts, then the mean in which data sets weigh the same."""
-    found = dict(s.by_dataset)
+    """Per data set, over seeds and prompts, then the mean with equal weight per data set."""
+    members = dict(s.by_dataset)
     if s.balanced is not None:
-        found["all, weighing the same"] = s.balanced
-    return _family("data set", found)
+        members["all, equal weight"] = s.balanced
+    return _family("data set", members)
 
 
 def by_seen(s: SeedComparison) -> str | None:
-    """By what training saw of the prompts, where that is not the same for all."""
+    """By whether training saw the kind of prompt; None if that is the same for all prompts."""
     return _family("prompts", s.by_seen) if len(s.by_seen) > 1 else None
 
 
-def _family(kind: str, found: Mapping[str, Crossed]) -> str:
+def _family(kind: str, members: Mapping[str, Crossed]) -> str:
     headers = [
         kind,
         "A",
@@ -144,19 +146,19 @@ def _family(kind: str, found: Mapping[str, Crossed]) -> str:
         (name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
          p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}",
          number(c.parts.effective if c.parts else None, 1), e.verdict)
-        for name, c in found.items()
+        for name, c in members.items()
         for e in [c.estimate]
     ]  # fmt: skip
     return table(headers, rows, numeric=10)
 
 
 def cautions(s: SeedComparison) -> list[str]:
-    """Every warning once, with the data set or the prompts it is about."""
-    found = [x.text for x in (*s.cautions, *s.overall.estimate.cautions)]
-    named = [("data sets weighing the same", s.balanced)] if s.balanced else []
+    """Every caution once, after the data set or kind of prompts it concerns."""
+    lines = [x.text for x in (*s.cautions, *s.overall.estimate.cautions)]
+    named = [("Equal weight per data set", s.balanced)] if s.balanced else []
     for name, c in [*named, *s.by_dataset.items(), *(s.by_seen.items() if len(s.by_seen) > 1 else ())]:
-        told = [x.text for x in c.estimate.cautions if x not in s.overall.estimate.cautions]
-        found += [text if name in text else f"{name}: {text}" for text in told]
+        texts = [x.text for x in c.estimate.cautions if x not in s.overall.estimate.cautions]
+        lines += [text if name in text else f"{name}: {text}" for text in texts]
     if s.prompts_lost:
-        found.append(f"{counted(s.prompts_lost, 'prompt')} without a value in every run: excluded.")
-    return list(dict.fromkeys(found))
+        lines.append(f"{counted(s.prompts_lost, 'prompt')} excluded (no value in every run).")
+    return list(dict.fromkeys(lines))

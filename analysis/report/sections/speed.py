@@ -1,4 +1,4 @@
-"""The parts of a report about speed, serving, and whether the output was the target's own."""
+"""The report's sections on speed, serving throughput and losslessness."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def speed_by_dataset(c: Comparison) -> str | None:
     kinds = [c.speed.pooled(*kind) for kind in (("A", "plain"), ("B", "plain"), ("B", "A"))]
     rows = []
     for name in c.by_dataset:
-        found = [kind.get(name) for kind in kinds]
-        if any(found):
-            cells = [f"{number(r.estimate, 2)} ({_range(r)})" if r else None for r in found]
-            last = found[-1]
+        ratios = [kind.get(name) for kind in kinds]
+        if any(ratios):
+            cells = [f"{number(r.estimate, 2)} ({_range(r)})" if r else None for r in ratios]
+            last = ratios[-1]
             rows.append((name, *cells, p_value(last.p) if last else None, last.verdict if last else None))
     headers = ["data set", "A over plain", "B over plain", "B over A", "p, Holm", "verdict"]
     return table(headers, rows, numeric=5) if rows else None
@@ -48,7 +48,7 @@ def _range(r: TimesFaster | ThroughputRatio) -> str:
 
 
 def cost_table(c: Comparison) -> str | None:
-    """Where time goes, in plain tokens, and what tau could give."""
+    """Cost of a step in units of a plain token's time, and the speed-up that it allows."""
     if c.speed is None or not c.speed.costs:
         return None
     headers = ["arm", "tau", "plain token, ms", "drafting", "verifying", "other", "a step, in plain tokens",
@@ -78,18 +78,18 @@ def answers_told(c: Comparison, n: int | None = None) -> str:
 
 
 def answers_by_dataset(c: Comparison) -> str | None:
-    """What tau, speed and outputs are of, if both runs have answers."""
+    """The answers on which tau, speed and outputs are based; None without answers in both runs."""
     if not c.outputs.answers:
         return None
     of = ", ".join(f"{count:,} of {one_line(name)}" for name, count in c.outputs.answers.items())
-    return f"Tau is over {answers_told(c)}: {of}."
+    return f"Tau is based on {answers_told(c)}: {of}."
 
 
 def timing_notes(c: Comparison) -> list[str]:
-    """What the timings rest on."""
+    """The data behind the timings."""
     if c.speed is None:
         return []
-    other = f"Timed on {answers_told(c)}, not on the first blocks that the headline is about."
+    other = f"Timed on {answers_told(c)}, not on the first blocks of the headline."
     notes = [
         f"{side}: {counted(c.speed.timed[side], 'prompt')} timed, up to {counted(c.speed.repeats[side], 'repeat')} per "
         f"mode; {c.speed.left_out[side]} excluded (one token, or no time recorded)."
@@ -106,7 +106,7 @@ def throughput_tables(c: Comparison) -> tuple[str, str] | None:
         ["concurrency", "B / A per block", "geometric mean", "95% interval", "p", "blocks", "verdict"],
         [
             (r.concurrency, ", ".join(f"{x:.3f}" for x in r.ratios), number(r.estimate, 3),
-             _range(r), p_value(r.p) if r.verdict else None, len(r.blocks), r.verdict or "too few blocks for a word")
+             _range(r), p_value(r.p) if r.verdict else None, len(r.blocks), r.verdict or "too few blocks")
             for r in c.throughput.ratios
         ],
         numeric=5,
@@ -135,28 +135,30 @@ def lossless_table(c: Comparison) -> str | None:
 
 
 def unstable_baseline(c: Comparison) -> str | None:
-    """Prompts on which plain decoding itself gave two outputs: no arm can match a target that does not."""
+    """Prompts on which repeated plain decoding gave different outputs: no arm can match an unstable target."""
     counts = {
         arm.side: [d.get("baseline_differs") for e in arm.manifest.evaluations.values() for d in e.datasets.values()]
         for arm in (c.a, c.b)
     }  # fmt: skip
-    told = [f"{n} prompts of {side}" for side, found in counts.items() if (n := sum(x or 0 for x in found))]
-    return f"Plain decoding repeated differs from itself on {', '.join(told)}." if told else None
+    unstable = [
+        f"{n} prompts of {side}" for side, per_dataset in counts.items() if (n := sum(x or 0 for x in per_dataset))
+    ]
+    return f"Repeated plain decoding gave different outputs on {', '.join(unstable)}." if unstable else None
 
 
 def mismatches(c: Comparison) -> list[str]:
     """The first outputs that differ from plain decoding."""
-    told = []
-    for arm, found in ((c.a, c.outputs.a), (c.b, c.outputs.b)):
-        for row in found.mismatches.head(MISMATCHES_SHOWN).itertuples():
+    lines = []
+    for arm, outputs in ((c.a, c.outputs.a), (c.b, c.outputs.b)):
+        for row in outputs.mismatches.head(MISMATCHES_SHOWN).itertuples():
             at = "—" if pd.isna(row.first_mismatch) else int(row.first_mismatch)
             margin = "not logged" if pd.isna(row.mismatch_margin) else f"{row.mismatch_margin:.2g}"
-            told.append(f"{arm.side}, {row.prompt_id} (turn {row.turn}): differs at token {at}, logit margin {margin}")
-    return told
+            lines.append(f"{arm.side}, {row.prompt_id} (turn {row.turn}): differs at token {at}, logit margin {margin}")
+    return lines
 
 
 def published_table(c: Comparison) -> str | None:
-    """Others' drafters for the same target."""
+    """Published drafters of the same target."""
     if c.published.empty:
         return None
     speedups = {side: c.speed.pooled(side, "plain") if c.speed else {} for side in "AB"}

@@ -12,13 +12,13 @@ from analysis.wording import Verdict, interval, number, p_value, percent, signed
 
 
 def matrix_headline(m: Matrix) -> str:
-    """Which arms are better than the first, which worse, of which nothing is known."""
+    """The arms by verdict against the first."""
     first = m.comparisons[0].a.label
     words: dict[str, list[str]] = {}
     for c, e in zip(m.comparisons, m.overall, strict=True):
         words.setdefault(_against_first(e), []).append(f"{c.b.label} ({signed(e.estimate)})")
-    told = [f"{word}: {', '.join(names)}" for word, names in words.items()]
-    return f"Against {first}, {m.comparisons[0].estimand.name}: {'; '.join(told)}."
+    groups = [f"{word}: {', '.join(names)}" for word, names in words.items()]
+    return f"Against {first}, {m.comparisons[0].estimand.name}: {'; '.join(groups)}."
 
 
 def _against_first(e: Estimate) -> str:
@@ -26,7 +26,7 @@ def _against_first(e: Estimate) -> str:
 
 
 def matrix_table(m: Matrix) -> str:
-    """One arm a row, over all prompts."""
+    """One arm per row, over all prompts."""
     headers = ["arm", "mean", "difference from the first", "95% interval", "p", "p, Holm", "pairs", "clusters"]
     first = m.comparisons[0]
     rows = [(f"{first.a.label} (first)", own_means(first.overall)[0], *[None] * 6, None)]
@@ -53,7 +53,7 @@ def matrix_datasets(m: Matrix) -> str:
 
 
 def ranking_table(r: Ranking) -> str:
-    """One arm a row, the largest mean first: letters, and how often it takes each place."""
+    """One arm per row, the largest mean first: letters, and how often it takes each place."""
     places = [f"place {place}" for place in range(1, len(r.arms) + 1)] if r.draws else []
     rows = [
         (name, number(mean), letters, *(percent(share) for share in shares))
@@ -63,7 +63,7 @@ def ranking_table(r: Ranking) -> str:
 
 
 def ranking_pairs(r: Ranking) -> str:
-    """One pair of arms a row."""
+    """One pair of arms per row."""
     rows = []
     for pair in r.pairs:
         e, names = pair.estimate, (r.arms[pair.first], r.arms[pair.second])
@@ -75,14 +75,14 @@ def ranking_pairs(r: Ranking) -> str:
 
 
 def matrix_cautions(m: Matrix) -> list[tuple[str, str]]:
-    """Warnings of the comparisons, each once: (the arms that it is about, text)."""
-    found: dict[str, list[str]] = {}
+    """Cautions of the comparisons, each once: (names of the arms, text)."""
+    arms_by_text: dict[str, list[str]] = {}
     for c in m.comparisons:
         for text in dict.fromkeys(x.text for x in c.cautions if x.code != "one-seed"):
-            found.setdefault(text, []).append(c.b.label)
-    return [(", ".join(arms), text) for text, arms in found.items()]
+            arms_by_text.setdefault(text, []).append(c.b.label)
+    return [(", ".join(arms), text) for text, arms in arms_by_text.items()]
 
 
 def pair_folder(c: Comparison) -> str:
-    """Where the full report of one comparison of a matrix lies, inside the matrix's folder."""
+    """The folder of one comparison's full report inside the folder of a matrix."""
     return f"{c.a.name}-vs-{c.b.name}"

@@ -1,4 +1,4 @@
-"""Runs of which one has times alone, as sentences and as a page."""
+"""Comparison of times only, as sentences and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are totals alone, as sentences and as a page."""
+"""Comparison of totals only, as sentences and as a page."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from analysis.wording import number, one_line, percent
 
 def lines(c: TotalsComparison) -> list[str]:
     """The comparison as sentences."""
-    told = [f"A is {one_line(c.label_a)}, B is {one_line(c.label_b)}."]
+    sentences = [f"A is {one_line(c.label_a)}, B is {one_line(c.label_b)}."]
     for subset, a, b in c.rows:
         if a.tau is not None and b.tau is not None:
-            told.append(
+            sentences.append(
                 f"{one_line(subset)}: tokens per step {number(a.tau)} in A, {number(b.tau)} in B, {b.tau - a.tau:+.3f} "
                 f"({100 * (b.tau / a.tau - 1):+.1f}%)."
             )
         if a.tokens_per_s and b.tokens_per_s:
             ratio = f"{b.tokens_per_s / a.tokens_per_s:.2f} times" if one_load(a, b) else NO_RATIO
-            told.append(
+            sentences.append(
                 f"{one_line(subset)}: {a.tokens_per_s:,.1f} tokens/s in A, {b.tokens_per_s:,.1f} in B, {ratio}."
             )
         for what, x, y in (("the first token", a.ttft_s, b.ttft_s), ("the last token", a.e2e_s, b.e2e_s)):
             if x is not None and y is not None:
-                told.append(f"{one_line(subset)}: median time to {what} {x:.3f} s in A, {y:.3f} s in B.")
-    return [*told, CANNOT]
+                sentences.append(f"{one_line(subset)}: median time to {what} {x:.3f} s in A, {y:.3f} s in B.")
+    return [*sentences, CANNOT]
 
 
 def report(c: TotalsComparison) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from analysis import wording
 from analysis.comparison.values import ValueComparison
 from analysis.report.answers import facts
-from analysis.report.sections.overview import estimates_table, family_table, missing_rows
+from analysis.report.sections.datasets import family_table
+from analysis.report.sections.fairness import missing_rows
+from analysis.report.sections.overview import estimates_table
 from analysis.wording import interval, number, one_line, p_value, signed
 
 
@@ -16,12 +18,12 @@ def headline(c: ValueComparison) -> str:
 
 
 def overall(c: ValueComparison) -> str:
-    """Estimates of all pairs."""
+    """Estimates over all pairs."""
     return estimates_table((c.overall, *c.others))
 
 
 def method(c: ValueComparison) -> str:
-    """How interval and p were made."""
+    """How the interval and p were computed."""
     return wording.METHODS[c.overall.method]
 
 
@@ -31,25 +33,25 @@ def by_dataset(c: ValueComparison) -> str:
 
 
 def missing(c: ValueComparison) -> str | None:
-    """Values of prompts without a pair beside those with one."""
+    """Values on prompts without a pair, beside those with one."""
     return missing_rows(c.missing)
 
 
 def cautions(c: ValueComparison) -> list[str]:
-    """Every warning once."""
-    found = [x.text for x in c.cautions]
+    """Every caution once."""
+    texts = [x.text for x in c.cautions]
     for name, e in (("", c.overall), *((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
-        found += [f"{one_line(name)}: {x.text}" if name else x.text for x in e.cautions]
-    return list(dict.fromkeys(found))
+        texts += [f"{one_line(name)}: {x.text}" if name else x.text for x in e.cautions]
+    return list(dict.fromkeys(texts))
 
 
 def lines(c: ValueComparison) -> list[str]:
-    """What a terminal shows."""
-    told = [headline(c)]
+    """The lines for a terminal."""
+    shown = [headline(c)]
     for name, e in (*((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
-        told.append(
+        shown.append(
             f"  {one_line(name)}: A {number(e.mean_a)}, B {number(e.mean_b)}, difference {signed(e.estimate)} "
             f"(95% interval {interval(e.lo, e.hi)}; p {p_value(e.p_adjusted)}; {e.n_pairs:,} pairs): {e.verdict}"
         )
-    told.append(f"Method: {method(c)}. More of {c.estimand.name} is {c.higher_is}.")
-    return [*told, *(f"caution: {one_line(text)}" for text in cautions(c))]
+    shown.append(f"Method: {method(c)}. More of {c.estimand.name} is {c.higher_is}.")
+    return [*shown, *(f"caution: {one_line(text)}" for text in cautions(c))]

@@ -106,7 +106,8 @@ def test_prompts_and_steps_must_agree(tmp_path: Path) -> None:
         return table.set_column(table.column_names.index("steps"), "steps", pa.array([3, 2], pa.int32()))
 
     rewrite(folder, change, "prompts")
-    assert "generate: 1 prompt whose steps are not those logged (b)" in check(Run.open(folder)).faults
+    (fault,) = check(Run.open(folder)).faults
+    assert "1 prompt" in fault and fault.endswith("(b)")
 
 
 def test_a_file_that_was_changed_is_found_by_its_hash(tmp_path: Path) -> None:
@@ -115,16 +116,15 @@ def test_a_file_that_was_changed_is_found_by_its_hash(tmp_path: Path) -> None:
     run = Run.open(folder)
     digest = run.manifest.tables["prompts"][0].sha256
     manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
-    assert any("sha256 is not the manifest's" in fault for fault in check(Run.open(folder)).faults)
+    assert any(fault.startswith("prompts.parquet") and "sha256" in fault for fault in check(Run.open(folder)).faults)
 
 
 def test_what_can_be_claimed_and_what_cannot(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [prompt(f"p{i}", 3, cluster_id=f"c{i % 2}") for i in range(8)], gates=False)
     found = check(Run.open(folder))
-    assert any("8 prompts by id" in claim and "2 clusters" in claim for claim in found.can)
-    assert any("find any difference significant" in claim for claim in found.cannot)
-    assert any("another training seed" in claim for claim in found.cannot)
-    assert any("say anything about speed" in claim for claim in found.cannot)
+    (pairs,) = [claim.text for claim in found.can if claim.code == "pairs"]
+    assert "8 prompts" in pairs and "2 clusters" in pairs
+    assert {"significance", "other-seeds", "speed"} <= {claim.code for claim in found.cannot}
 
 
 def test_rows_of_a_log_that_were_left_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,18 +136,17 @@ def test_rows_of_a_log_that_were_left_out_are_told(tmp_path: Path, capsys: pytes
     data[30], data[40], data[50] = b'{"question_id": 30\n', b'{"question_id": 4\n', b"\x00" * 9 + b"\n"
     assert run_command(main, [str(logs.write(tmp_path, "a.jsonl", b"".join(data)))]) == 0
     out = capsys.readouterr().out
-    assert "no fault found in the rows that were imported\n6 rows of the log left out (invalid): 4 as a.jsonl, " in out
-    assert "accept_lengths sum to 5, but new_tokens to 6; 2 as a.jsonl, line 31: not JSON" in out
-    assert "1 row of the log left out (cut off): 1 as a.jsonl, line 51: NUL bytes" in out
-    assert "pair 121 prompts" in out
+    assert "fault:" not in out and "4 as a.jsonl, " in out
+    assert "2 as a.jsonl, line 31: " in out and "1 as a.jsonl, line 51: " in out
+    assert "121 prompts" in out
 
 
 def test_the_command_takes_a_run_or_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(main, [str(logs.write(tmp_path, "answers.jsonl"))]) == 0
     out = capsys.readouterr().out
-    assert "no fault found" in out and "pair 4 turns of 3 prompts" in out and "the prefill token in the steps" in out
+    assert "fault:" not in out and "4 turns of 3 prompts" in out
     assert run_command(main, [str(logs.write(tmp_path, "vllm.json"))]) == 0
-    assert "there are totals alone" in capsys.readouterr().out
+    assert "totals" in capsys.readouterr().out
     broken = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
     faults(broken, "accepted", [2, 8, 7, 1])
     assert run_command(main, [str(broken)]) == 65

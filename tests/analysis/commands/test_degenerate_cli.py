@@ -12,6 +12,7 @@ import pytest
 
 from analysis.commands.compare import main
 from analysis.errors import Exit, run_command
+from analysis.report.markdown import escape
 from tests.analysis.runs import prompt, prompts_of, study, two_runs, write_run
 
 ROOT = Path(__file__).parents[3]
@@ -67,7 +68,7 @@ def test_degenerate_rows_with_a_margin(compare, row):
         assert 0 < overall["equivalence"]["p"] <= 1
     assert verdict in out
     report = Path("reports/one-vs-two/report.md").read_text(encoding="utf-8")
-    assert "declared to count as none" in report
+    assert f" {float(margin):g} tokens " in report
 
 
 def test_a_dataset_without_pairs_has_no_equivalence(compare, tmp_path, capsys):
@@ -96,7 +97,7 @@ WORSE = [-1] * 30 + [0] * 10
 def test_a_rule_decides_the_exit_code(compare, rules, code, word):
     found, out, result = compare(WORSE, *(part for rule in rules for part in ("--fail-if", rule)))
     assert found == code
-    assert f"rule {rules[-1]}: {word} (95% interval -0.875 to -0.600)" in out
+    assert f"rule {rules[-1]}: {word} " in out and "-0.875 to -0.600" in out
     assert result["overall"]["verdict"] == "A better"  # the report is written whatever the rule says
 
 
@@ -126,15 +127,17 @@ def test_hypothesis_metric_and_role_are_shown(compare, tmp_path, capsys):
     out = capsys.readouterr().out
     result = json.loads((tmp_path / "reports/a-vs-b/result.json").read_text("utf-8"))
     assert (result["declaration"]["hypothesis"], result["declaration"]["picked"]) == ("gates | help", ["sums"])
+    assert (result["declaration"]["metric_declared"], result["declaration"]["roles"]) == (True, {"not recorded": 7})
+    (post_hoc,) = [caution["text"] for caution in result["cautions"] if caution["code"] == "post-hoc"]
+    assert post_hoc in out
     report = Path("reports/a-vs-b/report.md").read_text(encoding="utf-8")
-    assert "Hypothesis, stated with the call: *gates \\| help*" in report
-    assert "declared with the call" in report
-    assert "7 not recorded" in report
-    assert "(post hoc)" in report
-    assert "Post hoc: the data set(s) sums were picked out of 2" in out
+    assert "*gates \\| help*" in report
+    assert escape(post_hoc) in report
     # all data sets are no subset
     assert run_command(main, [*call, "--dataset", "sums", "--dataset", "words"]) == Exit.OK
-    assert "Post hoc" not in capsys.readouterr().out
+    assert post_hoc not in capsys.readouterr().out
+    result = json.loads((tmp_path / "reports/a-vs-b/result.json").read_text("utf-8"))
+    assert "post-hoc" not in {caution["code"] for caution in result["cautions"]}
 
 
 @pytest.mark.parametrize(
@@ -147,10 +150,9 @@ def test_wrong_declarations(compare, wrong):
 def test_small_or_inconclusive_data_say_what_they_could_have_shown(compare):
     _, out, result = compare(D)
     mde = result["overall"]["mde"]
-    assert f"A true difference of {mde:.3f} would have been found with probability 0.8" in out
+    assert f"{mde:.3f}" in out
     assert "python -m analysis.power A B --effect X" in out
-    _, out, _ = compare([0, 1, 2])
-    assert "No difference, however large, could have been found" in out
+    assert compare([0, 1, 2])[2]["overall"]["mde"] is None
 
 
 # --- importing -------------------------------------------------------------------------------------------------
@@ -177,8 +179,8 @@ def test_a_comparison_shows_itself(tmp_path):
 
     comparison = compare_runs(*study(tmp_path))
     short, whole = comparison._repr_markdown_(), comparison.to_markdown()
-    assert short.startswith("**DynaDFlash (B) is better than DFlash (A)")
-    assert whole.startswith("# DynaDFlash against DFlash")
+    assert short.startswith("**DynaDFlash (B) ")
+    assert whole.startswith("# DynaDFlash ")
     assert all(f"figures/{plot.name}.png" in whole for plot in comparison.figures())
     assert comparison.figures()[0]._repr_png_().startswith(b"\x89PNG")
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.cautions import caution
 from analysis.commands.power import main, needed
 from analysis.errors import Exit, run_command
 from tests.analysis.runs import prompts_of, two_runs, write_run
@@ -49,19 +50,18 @@ def test_few_clusters_are_said(tmp_path, capsys):
                     protocol="generate", **BARE)  # fmt: skip
     assert run_command(main, [str(a), str(b), "--effect", "0.3"]) == Exit.OK
     out = capsys.readouterr().out
-    assert "Protocol: generate." in out
-    assert "caution: overall: 18 of 18 clusters differ" in out
-    assert "caution: sums: 18 of 18 clusters differ" in out
+    few = caution("few-units", differ=18, units="18 clusters").text
+    assert f"caution: overall: {few}" in out and f"caution: sums: {few}" in out
 
 
 def test_the_protocol_can_be_chosen(tmp_path, capsys):
     a, b = two_runs(tmp_path, [0, 1, 2, 3] * 12, [1, 1, 3, 2] * 12, **BARE)
     assert run_command(main, [str(a), str(b), "--effect", "0.3", "--protocol", "prefix"]) == Exit.OK
     out = capsys.readouterr().out
-    assert "Protocol: prefix. Metric: mean accepted length." in out
+    assert "prefix" in out and "mean accepted length" in out
     assert "caution" not in out
     assert run_command(main, [str(a), str(b), "--effect", "0.3", "--protocol", "generate"]) == Exit.DATA
-    assert "no prompt was evaluated under protocol 'generate' (there: prefix)" in capsys.readouterr().err
+    assert "'generate'" in capsys.readouterr().err
 
 
 def seeded(seed):
@@ -89,7 +89,7 @@ def test_the_cheapest_mix_of_trainings_and_prompts(trainings, tmp_path, capsys):
     out = capsys.readouterr().out
     rows = pd.read_csv(tmp_path / "plan" / "plan.csv")
     best = rows.loc[rows["cost"].idxmin()]
-    assert f"Cheapest: {best['seeds']:.0f} seeds per arm and {best['prompts']:,.0f} prompts" in out
+    assert f"Cheapest: {best['seeds']:.0f} seeds" in out and f"{best['prompts']:,.0f} prompts" in out
     assert (rows["power"] >= 0.8).all() and (rows["seeds"] >= 5).all()
     assert (rows["cost"] - 2 * rows["seeds"] * (50 + 0.1 * rows["prompts"])).abs().max() < 1e-3
     assert {p.name for p in (tmp_path / "plan").iterdir()} == {"plan.png", "plan.svg", "plan.csv"}

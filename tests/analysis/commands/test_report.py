@@ -53,21 +53,20 @@ def test_a_plan_is_written_and_the_rest_is_named(report, tmp_path):
         {"a": "one", "b": "two", "name": "A title | with a bar", "question": "Is it?"}, {"a": "one", "b": "half"}
     )
     assert (code, err) == (Exit.OK, "")
-    assert out.splitlines() == [
-        "[1/2] one vs two: inconclusive; reports/one-vs-two/report.md",
-        "[2/2] one vs half: left out: half is running, not complete",
-        "not in the plan, left out: spare",
-    ]
+    first, second, rest = out.splitlines()
+    assert first == "[1/2] one vs two: inconclusive; reports/one-vs-two/report.md"
+    assert second.startswith("[2/2] one vs half: ") and "half is running" in second
+    assert rest.endswith(": spare")
     assert not (tmp_path / "reports" / "one-vs-half").exists()
     text = (tmp_path / "reports/one-vs-two/report.md").read_text(encoding="utf-8")
-    assert text.startswith("# A title \\| with a bar\n\n*Is it?*\n\n**No conclusion: ")
+    assert text.startswith("# A title \\| with a bar\n\n*Is it?*\n\n**")
 
 
 def test_a_comparison_that_fails_does_not_stop_the_others(report, tmp_path):
     two_runs(tmp_path / "runs", [1, 2, 3], [2, 3, 4], **BARE)
     code, _, err = report({"a": "one", "b": "gone"}, {"a": "one", "b": "two"})
     assert code == Exit.DATA
-    assert err.startswith("draftlab: 1 of 2 comparisons failed; the first: one vs gone: no run 'gone'")
+    assert "1 of 2" in err and "one vs gone" in err and "'gone'" in err
     assert (tmp_path / "reports/one-vs-two/result.json").exists()
 
 
@@ -87,7 +86,8 @@ def test_a_plan_may_list_controls_several_arms_and_several_seeds(report, tmp_pat
         "[2/3] a0 vs a1, b0: identical, identical; reports/a0-vs-a1-and-b0/report.md",
         "[3/3] a0, a1 vs b0, b1: inconclusive; reports/a0-x2-vs-b0-x2/report.md",
     ]
-    assert "## Dynamics, or only the mean?" in (tmp_path / "reports/a0-vs-b0/report.md").read_text(encoding="utf-8")
+    result = json.loads((tmp_path / "reports/a0-vs-b0/result.json").read_text(encoding="utf-8"))
+    assert [control["name"] for control in result["controls"]] == ["b1"]
     arms = (tmp_path / "reports/a0-vs-a1-and-b0/report.md").read_text(encoding="utf-8")
     assert arms.startswith("# Arms\n")
     assert "*Another seed?*" in (tmp_path / "reports/a0-x2-vs-b0-x2/report.md").read_text(encoding="utf-8")
@@ -96,7 +96,7 @@ def test_a_plan_may_list_controls_several_arms_and_several_seeds(report, tmp_pat
 def test_no_plan(report):
     code, _, err = report()
     assert (code, err.count("\n")) == (Exit.USAGE, 1)
-    assert "no plan reports/plan.yaml; write one, such as 'comparisons: [{a: RUN, b: RUN}]'" in err
+    assert "reports/plan.yaml" in err
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_json_is_strict_and_whole(comparison):
 
 def test_the_headline_says_who_is_better(comparison, tmp_path):
     a, b = two_runs(tmp_path, [1] * 8, [0] * 8, **BARE)
-    assert headline(compare_runs(a, b)).startswith(
-        "DFlash (A) is better than DynaDFlash (B): mean accepted length 2.000 against 1.000 tokens, "
-        "a difference of -1.000 (95% interval -1.000 to -1.000; p = 0.00781; 8 prompts)."
-    )
-    assert "are identical here: mean accepted length 2.000 tokens in both" in headline(compare_runs(a, a))
+    line = headline(compare_runs(a, b))
+    assert line.index("DFlash (A)") < line.index("DynaDFlash (B)")  # the better one first
+    assert all(value in line for value in ("2.000", "1.000", "-1.000 to -1.000", "p = 0.00781", "8 prompts"))
+    itself = headline(compare_runs(a, a))
+    assert "DFlash (A)" in itself and "DFlash (B)" in itself and "DynaDFlash" not in itself

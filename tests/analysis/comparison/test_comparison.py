@@ -97,14 +97,14 @@ def test_generate_has_two_estimands_and_is_the_default(tmp_path):
     assert comparison.overall.mean_a == pytest.approx(tokens.sum() / steps.sum())
     assert comparison.others[0].mean_a == pytest.approx((tokens / steps).mean())
     assert comparison.others[0].mean_a != pytest.approx(comparison.overall.mean_a, abs=1e-6)
-    with pytest.raises(DataError, match="no prompt was evaluated under protocol 'prefix'"):
+    with pytest.raises(DataError, match="'prefix'"):
         compare_runs(tmp_path / "study-dflash", tmp_path / "study-dynadflash", protocol="prefix")
 
 
 def test_protocols_without_a_common_one(tmp_path):
     a = write_run(tmp_path / "a", prompts_of([1, 2]))
     b = write_run(tmp_path / "b", prompts_of([1, 2]), protocol="generate")
-    with pytest.raises(DataError, match=r"no common protocol \(prefix; generate\)"):
+    with pytest.raises(DataError, match=r"\(prefix; generate\)"):
         compare_runs(a, b)
 
 
@@ -133,7 +133,7 @@ def test_gates_of_either_arm_unusable_leaves_the_section_out(tmp_path):
     comparison = compare_runs(a, b)
     assert comparison.a.gates is comparison.b.gates is None
     assert [c.code for c in comparison.cautions if c.code == "gates-nan"] == ["gates-nan"]
-    with pytest.raises(DataError, match=r"gate_stats holds NaN.*--strict"):
+    with pytest.raises(DataError, match=r"^two: gate_stats .*--strict"):
         compare_runs(a, b, strict=True)
 
 
@@ -142,7 +142,7 @@ def test_an_unfinished_run_taken_anyway_is_named(tmp_path):
     b = write_run(
         tmp_path / "running", prompts_of([2, 2, 4]), change=lambda m: setattr(m.training, "status", "running")
     )
-    with pytest.raises(DataError, match="the run is running"):
+    with pytest.raises(DataError, match="running"):
         compare_runs(a, b)
     assert "unfinished" in {c.code for c in compare_runs(a, b, allow_incomplete=True).cautions}
 
@@ -153,25 +153,25 @@ def test_open_runs_are_taken_as_they_are(runs):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "named"),
     [
-        ({"protocol": "pre"}, "no protocol 'pre'; there are generate, prefix"),
-        ({"margin": "0.1"}, "a margin is a positive number of tokens, 0.000001 at least, not '0.1'"),
-        ({"margin": float("nan")}, "not nan"),
-        ({"margin": float("inf")}, "not inf"),
-        ({"margin": 1e-7}, "not 1e-07"),
-        ({"min_coverage": 2}, "a share from 0 to 1, not 2"),
-        ({"min_coverage": "0.9"}, "a share from 0 to 1, not '0.9'"),
+        ({"protocol": "pre"}, "'pre'"),
+        ({"margin": "0.1"}, "'0.1'"),
+        ({"margin": float("nan")}, "nan"),
+        ({"margin": float("inf")}, "inf"),
+        ({"margin": 1e-7}, "1e-07"),
+        ({"min_coverage": 2}, "2"),
+        ({"min_coverage": "0.9"}, "'0.9'"),
     ],
 )
-def test_wrong_calls_are_told_in_a_line(runs, wrong, told):
-    with pytest.raises(UsageError, match=re.escape(told)):
+def test_a_wrong_call_names_the_value(runs, wrong, named):
+    with pytest.raises(UsageError, match=re.escape(named)):
         compare_runs(*runs, **wrong)
 
 
 def test_a_log_file_is_no_run_and_how_to_make_one_is_said(runs, tmp_path):
     (tmp_path / "log.jsonl").write_text("{}")
-    with pytest.raises(DataError, match=r"log\.jsonl --out runs/NAME makes a run of it"):
+    with pytest.raises(DataError, match=r"analysis\.importers .*log\.jsonl --out runs/NAME"):
         compare_runs(runs[0], tmp_path / "log.jsonl")
 
 

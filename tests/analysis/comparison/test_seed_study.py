@@ -68,14 +68,14 @@ def test_other_seeds_are_not_paired(trainings):
 
 def test_copies_of_a_seed_are_refused(trainings, tmp_path):
     copy = write_run(tmp_path / "copy", prompts_of([1, 2]), change=seeded(0), **BARE)
-    with pytest.raises(DataError, match=r"runs of one arm with the same seeds \(0\)"):
+    with pytest.raises(DataError, match=r"copy.* seeds \(0\)"):
         compare_seeds([trainings["a", 0], copy], [trainings["b", 0], trainings["b", 1]])
 
     def no_seeds(manifest):
         manifest.training = manifest.drafter = None
 
     unknown = write_run(tmp_path / "unknown", prompts_of([1, 2]), change=no_seeds, **BARE)
-    with pytest.raises(DataError, match="runs of one arm with the same address"):
+    with pytest.raises(DataError, match=r"unknown.* address"):
         compare_seeds([unknown, unknown], [trainings["b", 0], trainings["b", 1]])
 
     def same_weights(manifest):
@@ -88,11 +88,11 @@ def test_copies_of_a_seed_are_refused(trainings, tmp_path):
 
     first = write_run(tmp_path / "first", prompts_of([1, 2]), change=same_weights, **BARE)
     second = write_run(tmp_path / "second", prompts_of([1, 2]), change=other_seed, **BARE)
-    with pytest.raises(DataError, match="runs of one arm with the same weights"):
+    with pytest.raises(DataError, match=r"first.*second.* weights"):
         compare_seeds([first, second], [trainings["b", 0]])
-    with pytest.raises(UsageError, match="at least two trainings of one arm"):
+    with pytest.raises(UsageError, match="--vs"):
         compare_seeds([trainings["a", 0]], [trainings["b", 0]])
-    with pytest.raises(UsageError, match="at least two trainings of one arm"):
+    with pytest.raises(UsageError, match="--vs"):
         compare_seeds("a0", "b0")
 
 
@@ -127,7 +127,7 @@ def test_other_recipes_are_no_trainings_of_one_arm(tmp_path, change, named):
     rows = prompts_of([1, 2, 3])
     first = write_run(tmp_path / "first", rows, change=with_loss, **BARE)
     second = write_run(tmp_path / "second", rows, fusion="concat" if change else "gated", change=other, **BARE)
-    with pytest.raises(DataError, match=f"first and .*second are not trainings of one arm: their {named}"):
+    with pytest.raises(DataError, match=f"first .*second .*{named}"):
         compare_seeds([first, second], [first])
 
 
@@ -142,8 +142,8 @@ def test_what_one_training_does_not_record_is_not_compared(trainings, tmp_path):
         row["dataset"] = "sums" if i < 40 else "words"
     second = write_run(tmp_path / "second", rows, change=unrecorded, **BARE)
     found = compare_seeds([trainings["a", 0], second], [trainings["b", 0], trainings["b", 1]])
-    told = next(c for c in found.cautions if c.code == "unknown-in-arm")
-    assert "arm A" in told.text and "training corpora" in told.text
+    (unknown,) = [c for c in found.cautions if c.code == "unknown-in-arm"]
+    assert "arm A" in unknown.text and "training corpora" in unknown.text
 
 
 def test_a_run_without_training_against_five_trainings(trainings, tmp_path):
@@ -167,7 +167,8 @@ def test_a_run_without_training_against_five_trainings(trainings, tmp_path):
     assert turned.overall.estimate.verdict is Verdict.A_BETTER
     assert turned.overall.estimate.p == pytest.approx(found.overall.estimate.p)
     trained = compare_seeds(of_60("trained", seeded(9)), many)
-    assert next(c for c in trained.cautions if c.code == "one-training").text.startswith("Arm A is one run, trained")
+    (one,) = [c for c in trained.cautions if c.code == "one-training"]
+    assert "Arm A" in one.text and "trained" in one.text
 
 
 def test_leave_one_out_and_the_seeds_that_would_do(trainings, five):
@@ -203,9 +204,9 @@ def of_protocols(folder, protocols, seed, rng):
 def test_the_protocol_is_one_that_every_run_has(tmp_path):
     rng = np.random.default_rng(0)
     runs = [of_protocols(tmp_path / f"r{i}", p, i, rng) for i, p in enumerate(["prefix", "prefix", "generate"])]
-    with pytest.raises(DataError, match=r"no common protocol .*r0: prefix; .*r1: prefix; .*r2: generate"):
+    with pytest.raises(DataError, match=r"r0: prefix; .*r1: prefix; .*r2: generate"):
         compare_seeds(runs[:2], runs[2])
-    with pytest.raises(DataError, match="r2: no prompt was evaluated under protocol 'prefix'"):
+    with pytest.raises(DataError, match=r"r2: .*'prefix'"):
         compare_seeds(runs[:2], runs[2], protocol="prefix")
 
 
@@ -226,7 +227,7 @@ def test_few_common_prompts_are_refused(trainings, tmp_path):
         row["dataset"] = "sums" if i < 40 else "words"
     short = write_run(tmp_path / "short", rows, fusion="gated", change=seeded(1), **BARE)
     arms = [trainings["a", 0], trainings["a", 1]], [trainings["b", 0], short]
-    with pytest.raises(DataError, match=r"50 pairs are 83\.3% of the larger run"):
+    with pytest.raises(DataError, match=r"50 pairs .* 83\.3%"):
         compare_seeds(*arms)
     assert compare_seeds(*arms, min_coverage=0.8).prompts == 50
 
@@ -249,22 +250,24 @@ def test_through_the_command(trainings, tmp_path, monkeypatch, capsys):
     argv = [*map(str, a), "--vs", *map(str, b)]
     assert run_command(main, argv) == Exit.OK
     out = capsys.readouterr().out
-    assert out.startswith("DynaDFlash (B) is better than DFlash (A)")
+    assert out.index("DynaDFlash (B)") < out.index(" DFlash (A)")
     folder = tmp_path / "reports" / "a0-x5-vs-b0-x5"
     report = (folder / "report.md").read_text(encoding="utf-8")
     assert "| 3 | a3 | b3 |" in report
-    assert "five" not in report and "no verdict about training" not in report
     drawn = {f"{name}.{kind}" for name in ("seeds", "seeds-by-dataset") for kind in ("png", "svg", "csv")}
     assert {p.name for p in (folder / "figures").iterdir()} == drawn
-    assert "| 3 | +" in report.split("Differences, B - A, a seed a row.")[0].split("| seed | sums | words |")[1]
+    assert "| 3 | +" in report.split("| seed | sums | words |")[1].split("\n\n")[0]
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert (result["kind"], result["overall"]["design"], len(result["without"])) == ("seeds", "paired", 5)
+    assert "few-seeds" not in {c["code"] for c in result["overall"]["estimate"]["cautions"]}
     first = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     run_command(main, argv)
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == first
     capsys.readouterr()
     assert run_command(main, [*map(str, a[:2]), "--vs", *map(str, b[:2])]) == Exit.OK
-    assert "With under 5 seeds per arm there is no verdict about training" in capsys.readouterr().out
+    two = json.loads((tmp_path / "reports/a0-x2-vs-b0-x2/result.json").read_text(encoding="utf-8"))
+    (few,) = [c for c in two["overall"]["estimate"]["cautions"] if c["code"] == "few-seeds"]
+    assert few["text"] in capsys.readouterr().out
     assert run_command(main, [*argv, "--dataset", "sums"]) == Exit.USAGE
     assert run_command(main, [*argv, "--baseline", str(a[0])]) == Exit.USAGE
 
@@ -283,7 +286,7 @@ def test_rules_are_judged_over_seeds_and_prompts(five, rule, code):
 
 
 def test_rules_that_cannot_be_judged(five, trainings):
-    with pytest.raises(UsageError, match=r"not in this comparison, which has .*delta\[words\]"):
+    with pytest.raises(UsageError, match=r"'speedup<1'.*delta\[words\]"):
         judge(parse_rule("speedup<1"), five)
     three = compare_seeds(*(runs[:3] for runs in arms(trainings)))
     assert three.overall.estimate.lo > -100
@@ -298,6 +301,7 @@ def test_a_rule_and_a_margin_through_the_command(trainings, tmp_path, monkeypatc
     argv = [*map(str, a), "--vs", *map(str, b), "--margin", "3", "--fail-if", "delta>0.1"]
     assert run_command(main, argv) == Exit.RULE_FAILED
     out = capsys.readouterr().out
-    assert "are equivalent within the stated margin" in out
-    assert out.splitlines()[-2].startswith("rule delta>0.1: failed (95% interval 0.")
+    result = json.loads((tmp_path / "reports/a0-x5-vs-b0-x5/result.json").read_text(encoding="utf-8"))
+    assert result["overall"]["estimate"]["verdict"] == Verdict.EQUIVALENT
+    assert out.splitlines()[-2].startswith("rule delta>0.1: failed ")
     assert run_command(main, [*argv[:-4], "--margin", "-1"]) == Exit.USAGE

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.cautions import caution
 from analysis.commands.compare import main
 from analysis.commands.power import main as power
 from analysis.errors import DataError, UsageError, run_command
 from analysis.importers.collect import collect
 from analysis.importers.direct import open_references
 from analysis.importers.write import write_run as write_import
-from analysis.measures.aggregate import compare_totals, totals_of
+from analysis.measures.aggregate import CANNOT, NO_RATIO, compare_totals, one_load, totals_of
 from analysis.measures.baseline import against_baseline, speed_alone
 from analysis.measures.texts import cautions_of, loops
 from analysis.report.sections import totals as totals_sections
@@ -67,7 +68,7 @@ def test_outputs_that_differ_from_the_baseline(tmp_path: Path) -> None:
     assert (found.outputs["A"].same, found.outputs["B"].same) == (3, 1)  # type: ignore[union-attr]
     assert found.outputs["B"].turns["position"].tolist() == [3, 3]  # type: ignore[union-attr]
     assert [c.code for c in found.cautions] == ["baseline-differs", "one-session"]
-    assert "differs from the baseline's on 2 of 3 prompts; they part at word 3" in found.cautions[0].text
+    assert "2 of 3" in found.cautions[0].text and "word 3" in found.cautions[0].text
 
 
 @real
@@ -88,10 +89,10 @@ def test_the_report_names_the_convention_and_why_spec_bench_differs(
     sps, eagle, vanilla = (str(SAMPLES / name) for name in (SPS, EAGLE, VANILLA))
     assert run_command(main, [sps, eagle, "--baseline", vanilla, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert "| ratio of means | mean tokens/s over prompts" in text and "2.184 (2.144 to 2.226)" in text
-    assert "tokenising its text anew, less one" in text and "the same output on 423 of 480 prompts" in text
+    assert "| ratio of means |" in text and "2.184 (2.144 to 2.226)" in text
+    assert "new\\_tokens" in text and "423 of 480" in text
     out = capsys.readouterr().out
-    assert "tau, pooled 3.579 against 2.502" in out and "ratio of means: A 1.508" in out
+    assert "3.579" in out and "2.502" in out and "ratio of means: A 1.508" in out
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["baseline"]["speedups"][1]["estimate"] == pytest.approx(2.18446, abs=1e-5)
 
@@ -101,17 +102,15 @@ def test_conditions_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str
     trace = str(SAMPLES / "ccdflash" / "gsm8k_raw.jsonl")
     arguments = [f"{trace}#C4", f"{trace}#C2", "--baseline", f"{trace}#C1", "--out", str(tmp_path)]
     assert run_command(main, arguments) == 0
-    assert (
-        "4.931" in (tmp_path / "report.md").read_text()
-        and "B: the same output on 15 of 20 prompts" in (tmp_path / "report.md").read_text()
-    )
+    report = (tmp_path / "report.md").read_text()
+    assert "4.931" in report and "15 of 20" in report
 
 
-def test_a_file_of_several_runs_wants_a_choice(tmp_path: Path) -> None:
+def test_a_file_of_several_runs_requires_a_choice(tmp_path: Path) -> None:
     trace = str(logs.write(tmp_path, "trace.jsonl"))
-    with pytest.raises(UsageError, match=r"holds 2 runs; give one: .*#C1, .*#C2"):
+    with pytest.raises(UsageError, match=r"2 runs.* .*#C1, .*#C2"):
         open_references([trace], tmp_path)
-    with pytest.raises(UsageError, match="no run 'C9'; there are C1, C2"):
+    with pytest.raises(UsageError, match=r"'C9'.* C1, C2"):
         open_references([f"{trace}#C9"], tmp_path)
 
 
@@ -146,8 +145,9 @@ def test_totals_say_what_they_cannot(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "report"
     assert run_command(main, [str(one), str(two), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert "all requests: tokens per step 2.000 in A, 2.500 in B, +0.500 (+25.0%)." in printed
-    assert "prompts cannot be paired, there is no interval and no test" in printed
+    for value in ("2.000", "2.500", "+0.500", "+25.0%"):
+        assert value in printed
+    assert CANNOT in printed
     text = (out / "report.md").read_text()
     assert "| 1 | 60.0% | 70.0% |" in text and "| 3 | 10.0% | 30.0% |" in text
     assert run_command(main, [str(one), str(two), "--out", str(out), "--fail-if", "delta<0"]) == 64
@@ -163,9 +163,8 @@ def test_totals_beside_rows_of_prompts(tmp_path: Path) -> None:
     found = compare_totals(rows, totals)
     ((name, first, second),) = found.rows
     assert (name, first.tau, second.tau) == ("all requests", pytest.approx(30 / 9), 2.0)
-    assert (
-        "all requests is all requests in A (concurrency not stated), concurrency 2 in B (2 at a time)" in found.notes[0]
-    )
+    assert not one_load(first, second)
+    assert "concurrency 2" in found.notes[0]
 
 
 def serving(folder: Path, name: str, *results: dict[str, object]) -> str:
@@ -193,8 +192,8 @@ def test_results_are_matched_by_load(tmp_path: Path) -> None:
 def test_rates_of_different_loads_have_no_ratio(tmp_path: Path) -> None:
     a, b = (serving(tmp_path, f"{n}.jsonl", {"max_concurrency": n, "output_throughput": 100.0 * n}) for n in (1, 64))
     found = compare_totals(*open_references([a, b], tmp_path / "t"))
-    told = totals_sections.lines(found)
-    assert any("not known to be of one load" in line for line in told) and not any("times" in line for line in told)
+    lines = totals_sections.lines(found)
+    assert any(NO_RATIO in line for line in lines) and not any("times" in line for line in lines)
     assert "(1 at a time)" in found.notes[0] and "(64 at a time)" in found.notes[0]
 
 
@@ -241,8 +240,9 @@ def test_settings_that_differ_are_told(tmp_path: Path) -> None:
         for k in (1, 4)
     )
     notes = compare_totals(*open_references([a, b], tmp_path / "t")).notes
-    assert sum("draft tokens per step" in note and "1 (A) against 4 (B)" in note for note in notes) == 1
-    assert sum("total_input_tokens" in note and "100 (A) against 400 (B)" in note for note in notes) == 1
+    load = "concurrency 1"
+    for what, values in (("draft tokens per step", ("1", "4")), ("total_input_tokens", ("100", "400"))):
+        assert caution("differs", what=f"{what} ({load})", a=values[0], b=values[1]).text in notes
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
@@ -261,7 +261,7 @@ def test_totals_of_an_unknown_target(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = ["--out", str(tmp_path / "out")]
     assert run_command(main, [a, b, *out, "--strict"]) == 65
     assert run_command(main, [a, b, *out]) == 0
-    assert "caution: Not known to be equal in both arms: target." in capsys.readouterr().out
+    assert f"caution: {caution('unknown', what='target').text}" in capsys.readouterr().out
 
 
 CASES = Path(__file__).parents[4] / "shared" / "cases" / "logs"
@@ -296,7 +296,8 @@ def test_vllm_results_are_named_by_their_load(tmp_path: Path) -> None:
 def test_different_means_are_not_taken_for_one(tmp_path: Path) -> None:
     paths = [logs.write(tmp_path, "specforge_sglang.json"), logs.write(tmp_path, "vllm.json")]
     found = compare_totals(*open_references([str(p) for p in paths], tmp_path / "t"))
-    assert "different means" in found.notes[0] and "mean of" in totals_sections.report(found)
+    assert len({total.mean_of for _, *sides in found.rows for total in sides}) == 2
+    assert "mean of" in totals_sections.report(found)
 
 
 @real
@@ -304,7 +305,7 @@ def test_times_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """CAST's pairs: no steps, so speed and nothing else; mean of ratios 1.246 [1.216, 1.277] to 0.003."""
     file = str(SAMPLES / "cast" / "prompt_level.mtbench_excerpt.json")
     assert run_command(main, [f"{file}#dflash", f"{file}#cast", "--out", str(tmp_path)]) == 0
-    assert "neither log has verification steps" in capsys.readouterr().out
+    assert "1.246" in capsys.readouterr().out
     runs = open_references([f"{file}#dflash", f"{file}#cast"], tmp_path / "t")
     (found,) = (s for s in speed_alone(*runs) if s.convention == "mean of ratios")
     assert (found.estimate, found.lo, found.hi) == pytest.approx((1.246, 1.216, 1.277), abs=0.003)
@@ -319,7 +320,7 @@ def test_loops_are_measured_and_told(tmp_path: Path) -> None:
     assert (found.tau, found.tau_without) == pytest.approx(((9 * 4 + 72) / 27, 2.0))
     told = cautions_of(pairs, (100.0, 106.0), ("A", "B"))
     assert [c.code for c in told] == ["loops", "loops", "lengths-differ"]
-    assert "its pooled tau is 4.000, without them 2.000" in told[0].text
+    assert "4.000" in told[0].text and "2.000" in told[0].text
     assert cautions_of(pairs, (100.0, 104.0), ("A", "B"))[2:] == ()
 
 

@@ -13,7 +13,7 @@ from analysis.commands.importers import main
 from analysis.errors import run_command
 from analysis.importers.direct import open_references
 from analysis.measures.lossless import outputs
-from analysis.runlog.counting import counting_of
+from analysis.runlog.counting import Counting, counting_of
 from analysis.runlog.load import load
 from analysis.runlog.outputs import hash_of_tokens, repetition, words
 from analysis.runlog.pairing import pair
@@ -110,9 +110,9 @@ def test_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "found: 4 responses to 3 prompts, 9 verification steps",
         "data sets: mt_bench 1, qa 1, rag 1",
         "tau (tokens per step): pooled 3.3333; mean over responses 3.3125; mean over prompts 3.2500",
-        "the prefill token in the steps",
+        str(Counting(prefill_token="inside", last_step="whole")),
         "not known: target",
-        "left out: a.jsonl, line 4: not JSON",
+        "a.jsonl, line 4: not JSON",
     ):
         assert line in out
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.comparison.pairwise import compare_runs
-from analysis.measures.controls import kind_of
-from analysis.report.answers import _dynamics, answers
+from analysis.measures.controls import kind_of, readings
+from analysis.report.answers import _OF_CONTROLS, answers
 from analysis.report.sections.gates import strangers
 from analysis.runlog.reading import Run
 from analysis.wording import Verdict
@@ -74,90 +74,98 @@ def test_without_a_gain_there_is_no_share(runs):
     assert control.share is control.lo is None
 
 
-def answer(runs, *names):
-    comparison = compare_runs(runs["a"], runs["b"], controls=[runs[n] for n in names])
-    return dict(answers(comparison)).get("Is it the gate's dynamics, or only its mean?")
+def read(runs, *names):
+    return readings(compare_runs(runs["a"], runs["b"], controls=[runs[n] for n in names]).controls)
 
 
-def test_the_answer_says_what_the_controls_can_bear(runs):
-    assert "overstates" in answer(runs, "frozen")
-    assert "overstates" in answer(runs, "frozen", "shuffled")
-    assert "no sign here that the dynamics matter" in answer(runs, "frozen", "static")
-    assert answer(runs) is None  # no gate was logged
+def test_the_readings_are_what_the_controls_can_bear(runs):
+    assert read(runs, "frozen") == read(runs, "frozen", "shuffled") == ("frozen-worse", "static-missing")
+    assert read(runs, "frozen", "static") == ("frozen-worse", "static-unclear")
+    assert read(runs) == ()
 
 
-def test_a_gate_without_controls_cannot_be_told(tmp_path):
-    a = write_run(tmp_path / "a", prompts_of([1, 2, 3]))
-    b = write_run(tmp_path / "b", prompts_of([1, 2, 4]), fusion="gated")
-    assert "cannot tell" in dict(answers(compare_runs(a, b)))["Is it the gate's dynamics, or only its mean?"]
+def test_the_question_of_the_dynamics_is_asked_where_a_gate_moves_or_a_control_was_run(runs, tmp_path):
+    def topics(a, b, *controls):
+        return [answer.topic for answer in answers(compare_runs(a, b, controls=controls))]
+
+    assert "dynamics" not in topics(runs["a"], runs["b"])  # no gate was logged
+    assert "dynamics" in topics(runs["a"], runs["b"], runs["frozen"])
+    a = write_run(tmp_path / "x", prompts_of([1, 2, 3]))
+    b = write_run(tmp_path / "y", prompts_of([1, 2, 4]), fusion="gated")
+    assert "dynamics" in topics(a, b)
 
 
 def test_a_moving_gate_that_beats_a_static_one(runs, tmp_path):
-    weak = arm(tmp_path, "weak", BASE, static)
+    runs["weak"] = weak = arm(tmp_path, "weak", BASE, static)
     (control,) = compare_runs(runs["a"], runs["b"], controls=[weak]).controls
     assert (control.kind, control.lost.verdict) == ("static", Verdict.B_BETTER)
-    runs["weak"] = weak
-    assert "the dynamics matter here" in answer(runs, "weak")
-    assert "the dynamics matter here" in answer(runs, "weak", "frozen")
-    # worse than B when trained apart, but B itself loses nothing when its gate stops: no sign of the dynamics
+    assert read(runs, "weak") == ("static-worse",)
+    assert read(runs, "weak", "frozen") == ("frozen-worse", "static-worse")
+    # worse than B when trained apart, but B itself loses nothing when its gate stops
     gain = (np.arange(120) % 4 != 0).astype(int)
     runs["still"] = arm(tmp_path, "still", BASE + gain, variant("frozen"))
-    assert "These do not agree" in answer(runs, "weak", "still")
+    assert read(runs, "weak", "still") == ("conflict",)
 
 
 B, A, NONE, SAME = Verdict.B_BETTER, Verdict.A_BETTER, Verdict.INCONCLUSIVE, Verdict.IDENTICAL
-SIGN, MATTER = "no sign here", "the dynamics matter here"
 TRUTH = [
-    # frozen, shuffled, static, other: what is said, and what is not
-    ([], [], [], [B], [""], ["control", "sign"]),
-    ([], [], [], [A, NONE], [""], ["sign"]),
-    ([NONE], [], [], [], ["its gate frozen is not told from B: no sign here that it gains by moving"], ["static"]),
-    ([NONE], [SAME], [], [B], ["its gate frozen or shuffled is not told from B", SIGN], ["harm", "better"]),
-    ([B], [], [], [], ["needs its movement", "overstates", "Only an arm trained"], [SIGN]),
-    ([B], [B], [], [], ["needs its movement", "overstates", "Only an arm trained"], [SIGN]),
-    ([NONE], [B], [], [], ["other tokens harm B", "Held still it costs B nothing", "Only an arm trained"], ["needs"]),
-    ([], [B], [], [], ["other tokens harm B", "Only an arm trained"], ["Held still", "needs"]),
-    ([A], [B], [], [], ["other tokens harm B", "Held still it helps"], ["needs", SIGN]),
-    ([A], [], [], [], ["better with its gate frozen: the movement of its gate is no gain"], [SIGN, "not told"]),
-    ([A], [A], [], [], ["better with its gate frozen or shuffled"], [SIGN]),
-    ([NONE], [A], [], [], ["better with its gate shuffled"], ["frozen"]),
-    ([B, NONE], [], [], [], ["Controls of one kind do not agree"], ["needs", SIGN]),
-    ([], [], [B], [], [MATTER, "one training of each"], ["do not agree", SIGN]),
-    ([], [], [A], [], ["trained with a static gate is better than B: the dynamics are no gain"], [SIGN, MATTER]),
-    ([], [], [NONE], [], ["not told from an arm trained with a static gate: no sign here"], [MATTER]),
-    ([], [], [B, A], [], ["static gate do not agree"], [MATTER, SIGN]),
-    ([], [], [B, NONE], [], ["static gate do not agree"], [MATTER, SIGN]),
-    ([NONE], [], [B], [], ["These do not agree", "hardly what sets B above that arm"], [MATTER, SIGN]),
-    ([A], [NONE], [B], [], ["These do not agree"], [MATTER]),
-    ([B], [], [B], [], ["needs its movement", MATTER], ["do not agree", "Only"]),
-    ([B], [NONE], [A], [], ["needs its movement", "the dynamics are no gain"], [MATTER, "Only"]),
-    ([B], [], [NONE], [], ["needs its movement", "overstates", "no sign here that the dynamics matter"], [MATTER]),
-    ([NONE], [NONE], [NONE], [], ["gains by moving", "the dynamics matter"], [MATTER, "agree"]),
+    # frozen, shuffled, static, other: codes
+    ([], [], [], [B], ()),
+    ([], [], [], [A, NONE], ()),
+    ([NONE], [], [], [], ("frozen-unclear",)),
+    ([], [NONE], [], [], ("shuffled-unclear",)),
+    ([NONE], [SAME], [], [B], ("frozen-or-shuffled-unclear",)),
+    ([B], [], [], [], ("frozen-worse", "static-missing")),
+    ([B], [B], [], [], ("frozen-worse", "static-missing")),
+    ([NONE], [B], [], [], ("shuffled-worse-frozen-unclear", "static-missing")),
+    ([], [B], [], [], ("shuffled-worse", "static-missing")),
+    ([A], [B], [], [], ("shuffled-worse-frozen-better", "static-missing")),
+    ([A], [], [], [], ("frozen-better",)),
+    ([A], [A], [], [], ("frozen-or-shuffled-better",)),
+    ([NONE], [A], [], [], ("shuffled-better",)),
+    ([B, NONE], [], [], [], ("own-mixed",)),
+    ([], [], [B], [], ("static-worse",)),
+    ([], [], [A], [], ("static-better",)),
+    ([], [], [NONE], [], ("static-unclear",)),
+    ([], [], [B, A], [], ("static-mixed",)),
+    ([], [], [B, NONE], [], ("static-mixed",)),
+    ([NONE], [], [B], [], ("conflict",)),
+    ([A], [NONE], [B], [], ("conflict",)),
+    ([B], [], [B], [], ("frozen-worse", "static-worse")),
+    ([B], [NONE], [A], [], ("frozen-worse", "static-better")),
+    ([B], [], [NONE], [], ("frozen-worse", "static-unclear")),
+    ([NONE], [NONE], [NONE], [], ("frozen-or-shuffled-unclear", "static-unclear")),
 ]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Any control: the readings rest on its kind, its weights and its verdict."""
+    root = tmp_path_factory.mktemp("runs")
+    a, b = arm(root, "a", BASE, fusion="concat"), arm(root, "b", BASE)
+    (control,) = compare_runs(a, b, controls=[arm(root, "frozen", BASE, variant("gate frozen"))]).controls
+    return control
+
+
 @pytest.mark.parametrize("row", TRUTH, ids=str)
-def test_what_controls_say_together(runs, row):
-    (made,) = compare_runs(runs["a"], runs["b"], controls=[runs["frozen"]]).controls
-    *groups, said, unsaid = row
+def test_what_controls_say_together(made, row):
+    *groups, codes = row
     controls = [
         replace(made, kind=kind, lost=replace(made.lost, verdict=verdict))
         for kind, verdicts in zip(("frozen", "shuffled", "static", "other"), groups, strict=True)
         for verdict in verdicts
     ]
-    for order in (controls, controls[::-1]):
-        text = _dynamics(order)
-        assert all(part in text for part in said), text
-        assert not any(part in text for part in unsaid), text
-        assert (text == "") == (said == [""])
-    # of another's weights, a frozen or shuffled gate says nothing of B's
-    others = [replace(c, of_b=False) for c in controls if c.kind in ("frozen", "shuffled")]
-    assert _dynamics(others) == ""
+    assert readings(controls) == readings(controls[::-1]) == codes
+    assert set(codes) <= set(_OF_CONTROLS)
+    # a frozen or shuffled gate of other weights has no reading for B
+    assert readings([replace(c, of_b=False) for c in controls if c.kind in ("frozen", "shuffled")]) == ()
 
 
 def test_a_frozen_gate_of_other_weights_is_named(runs, tmp_path):
     stranger = arm(tmp_path, "stranger", BASE, variant("gate frozen", parent="other"))
     comparison = compare_runs(runs["a"], runs["b"], controls=[stranger, runs["frozen"]])
-    (text,) = strangers(comparison)
-    assert "is not recorded as a variant of b" in text
+    stranger_control, own = comparison.controls
+    assert (stranger_control.of_b, own.of_b) == (False, True)
+    (line,) = strangers(comparison)
+    assert stranger_control.label in line
     assert kind_of(Run.open(runs["a"]).manifest) == "other"

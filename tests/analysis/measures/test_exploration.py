@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from analysis.comparison.pairwise import compare_runs
@@ -56,7 +58,7 @@ def test_a_subset_picked_by_the_call_is_post_hoc_unless_confirmatory(tmp_path):
 
 
 def test_an_unknown_data_set_is_named_with_those_there(tmp_path):
-    with pytest.raises(DataError, match=r"no data set z under protocol 'prefix' \(there: x, y\)"):
+    with pytest.raises(DataError, match=r"data set.* z .*'prefix'.* x, y"):
         compared(tmp_path, mixed(None, None), datasets=["z"])
 
 
@@ -76,11 +78,11 @@ def test_confirmatory_prompts_that_were_explored_are_counted(tmp_path):
 
 def test_metrics_and_margins_that_make_no_sense(tmp_path):
     rows = mixed(None, None)
-    with pytest.raises(UsageError, match=r"no metric 'speed'; there are tau_pooled"):
+    with pytest.raises(UsageError, match=r"metric 'speed'.* tau_pooled"):
         compared(tmp_path, rows, metric="speed")
-    with pytest.raises(UsageError, match="metric tau_mean belongs to protocol generate, not prefix"):
+    with pytest.raises(UsageError, match=r"tau_mean .*generate.*prefix"):
         compared(tmp_path, rows, metric="tau_mean", protocol="prefix")
-    with pytest.raises(UsageError, match="a margin is a positive number"):
+    with pytest.raises(UsageError, match=r"margin.* 0.0"):
         compared(tmp_path, rows, margin=0.0)
 
 
@@ -136,7 +138,7 @@ def test_weak_arms_are_held_against_the_published_drafter(tmp_path):
     assert found.published["dataset"].tolist() == ["gsm8k", "average", "average"]
     assert found.published["tau"].tolist() == [6.54, 6.49, 7.33]
     (warning,) = [c for c in found.cautions if c.code == "below-published"]
-    assert "2.57 and 2.57 against 6.54" in warning.text
+    assert {"2.57", "6.54"} <= set(re.findall(r"\d\.\d\d", warning.text))
     strong = prompts_of([[7, 7], [5, 6], [4, 5, 6]], dataset="gsm8k")
     a, b = (write_run(tmp_path / n, strong, protocol="generate", **BARE, **named("Qwen/Qwen3-8B")) for n in "ab")
     assert "below-published" not in codes(compare_runs(a, b))
@@ -170,8 +172,8 @@ def test_rules_are_read(text, expected):
 
 
 @pytest.mark.parametrize("text", ["delta", "delta<", "<1", "delta<=1", "delta<one", "delta=1", "delta<1.2.3", ""])
-def test_what_is_no_rule_is_refused(text):
-    with pytest.raises(UsageError, match="is no rule; write WHAT<NUMBER"):
+def test_an_invalid_rule_is_refused(text):
+    with pytest.raises(UsageError, match=r"--fail-if .*WHAT<NUMBER"):
         parse_rule(text)
 
 
@@ -197,7 +199,7 @@ def test_the_whole_interval_decides(tmp_path):
 def test_no_interval_is_inconclusive_and_an_unknown_metric_is_not_a_pass(tmp_path):
     comparison = compare_runs(*two_runs(tmp_path, [3], [3], **BARE))
     assert judged(comparison, "delta<-0.05") is Exit.INCONCLUSIVE
-    with pytest.raises(UsageError, match=r"not in this comparison, which has accepted_length, accepted_length\[sums\]"):
+    with pytest.raises(UsageError, match=r"'speedup<1'.* accepted_length, accepted_length\[sums\]"):
         judged(comparison, "speedup<1")
-    with pytest.raises(UsageError, match="not in this comparison"):
+    with pytest.raises(UsageError, match=r"\'delta\[other\]<1\'"):
         judged(comparison, "delta[other]<1")

@@ -72,7 +72,7 @@ def test_what_is_not_known_is_said_to_be_unknown(tmp_path):
     (warning,) = cautions_of(compare_arms(a, b, "prefix"))
     assert warning.code == "unknown"
     require_same_target(a, b)
-    with pytest.raises(DataError, match=r"b: the target is unknown, and --strict"):
+    with pytest.raises(DataError, match=r"b: .*target.*--strict"):
         require_same_target(a, b, strict=True)
 
 
@@ -86,7 +86,7 @@ def test_targets_are_told_apart_by_weights_then_by_name(tmp_path):
     assert same_target(named("x"), named("x", "1")) is True
     assert same_target(None, named("x")) is None
     a, b = arm(tmp_path / "a"), arm(tmp_path / "b", lambda m: setattr(m.target, "sha256", "99" * 32))
-    with pytest.raises(DataError, match=r"different targets \(toy-135m, sha256 abababababab; .*999999999999\)"):
+    with pytest.raises(DataError, match=r"toy-135m, sha256 abababababab; .*999999999999"):
         require_same_target(a, b)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
+from analysis.cautions import Caution
 from analysis.measures.gain import gain_by_spread
 from analysis.measures.gates import NOT_POSITIVE, Gates, summarise
 from analysis.measures.history import health, load_history
@@ -19,7 +20,6 @@ from analysis.runlog.schema import GATE_MOMENTS, GATE_QUANTITIES, KEY
 from analysis.runlog.writing import RunWriter
 from analysis.stats.cluster import partition
 from analysis.stats.regression import slope
-from analysis.wording import Caution
 from tests.analysis.runs import LAYERS, prompts_of, write_run
 
 

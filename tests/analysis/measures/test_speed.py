@@ -14,7 +14,7 @@ from analysis.errors import Exit
 from analysis.measures.lossless import cautions_of, outputs
 from analysis.measures.sessions import Design
 from analysis.measures.speed import speed
-from analysis.report.sections.overview import not_covered
+from analysis.report.sections.cautions import not_covered
 from analysis.report.sections.speed import answers_by_dataset, answers_told, throughput_tables, unstable_baseline
 from analysis.runlog.load import load
 from analysis.runlog.pairing import pair
@@ -111,10 +111,11 @@ def test_speed_ups_over_the_same_plain_timings_are_no_second_ratio_of_the_arms(t
 
 def test_what_intervals_of_times_do_not_cover_is_told_where_there_are_times(tmp_path):
     run = write_run(tmp_path / "a", prompts_of([[1], [2]]), protocol="generate", gates=False, history=False)
-    assert not any("machine" in text for text in not_covered(compare_runs(run, run)))
+    without_times = not_covered(compare_runs(run, run))
     rows = [timing(f"p00{i}", "draft", 1.0 + i, 11) for i in range(2)]
     timed(tmp_path / "t", rows, [1, 1])
-    assert any("another machine" in text for text in not_covered(compare_runs(tmp_path / "t", tmp_path / "t")))
+    with_times = not_covered(compare_runs(tmp_path / "t", tmp_path / "t"))
+    assert len(with_times) == len(without_times) + 1
 
 
 def test_repeats_are_summed_and_single_tokens_left_out(tmp_path):
@@ -226,9 +227,9 @@ def test_outputs_against_plain_decoding(tmp_path):
     assert (found.a.checked, found.a.matches, found.b.matches) == (3, 3, 1)
     assert found.b.mismatches["explained"].tolist() == [True, False]
     assert (found.same, found.compared) == (2, 3)
-    # z and w are of one prompt, and both arms say that theirs is the baseline's
+    # z and w are of one prompt, and both arms are recorded as equal to the baseline's
     warning, disagreement = cautions_of(found, ("one", "two"))
-    assert (warning.code, "two: 1 of 3 outputs" in warning.text) == ("not-lossless", True)
+    assert (warning.code, "two" in warning.text, "1 of 3" in warning.text) == ("not-lossless", True, True)
     assert (disagreement.code, found.claimed) == ("claims-disagree", 1)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.comparison.pairwise import compare_runs
-from analysis.report.sections.overview import cautions, clustering, dataset_caveats, run_caveats
+from analysis.report.sections.cautions import cautions, gathered_cautions
+from analysis.report.sections.datasets import ClusterCounts, cluster_counts, clustering, dataset_caveats, family_size
+from analysis.report.sections.fairness import run_caveats
 from tests.analysis.runs import prompts_of, write_run
 
 BARE = {"gates": False, "history": False}
@@ -35,17 +37,18 @@ def test_what_everything_estimated_warns_of_is_told_once_and_named(tmp_path):
         return write_run(tmp_path / name, rows, protocol="generate", timings=timings, **more, **BARE)
 
     comparison = compare_runs(arm("a"), arm("b"), controls=[arm("c", fusion="gated", change=variant)])
-    told = cautions(comparison)
-    assert len(told) == len(set(told))
-    assert any(text.startswith("held (gate frozen) against A: 7 of 8 clusters differ") for text in told)
-    (few,) = [text for text in told if "8 of 8 clusters differ" in text]
-    about, _ = few.split(": ", 1)
-    assert about.split("; ") == [
+    gathered = gathered_cautions(comparison)
+    lines = cautions(comparison)
+    assert len(lines) == len(set(lines)) == len(gathered)
+    groups = [names for x, names in gathered.items() if x.code == "few-units"]
+    assert ["held (gate frozen) against A"] in groups and ["unseen"] in groups
+    few = max(groups, key=len)
+    assert few == [
         *("Tau, pooled", "Tau, mean over responses", "sums"),
         *("B against held (gate frozen)", "Speed", "Speed on sums"),
     ]
-    assert any(text.startswith("unseen: 7 of 7 clusters differ") for text in told)
-    assert any(text.startswith("template seen: All prompts belong to one cluster") for text in told)
+    assert [names for x, names in gathered.items() if x.code == "one-cluster"] == [["template seen"]]
+    assert any(line.startswith("; ".join(few) + ": ") for line in lines)
 
 
 def test_a_caveat_of_several_data_sets_or_arms_is_told_once(tmp_path):
@@ -81,23 +84,21 @@ def test_clusters_are_counted_by_how_many_prompts_they_hold(tmp_path):
     templates = prompts_of([1, 2, 3, 1, 2, 3], [0, 0, 0, 1, 1, 2], dataset="templates")
     drawn = [{**row, "prompt_id": f"x{i}", "cluster_id": f"x{i}"} for i, row in enumerate(prompts_of([1] * 4))]
     a, b = (write_run(tmp_path / name, [*templates, *drawn], **BARE) for name in "ab")
-    told = clustering(compare_runs(a, b))
-    assert told.startswith(
-        "The 10 prompts form 7 clusters, the units of interval and p: 2 of several prompts (at most 3), 5 of a single "
-        "one. Clusters by data set: sums, 4 of a single prompt; templates, 2 of several prompts (at most 3), 1 of a "
-        "single one. Where "
-    )
-    alone = clustering(compare_runs(a, b, datasets=["templates"]))
-    assert (
-        "form 3 clusters, the units of interval and p: 2 of several prompts (at most 3), 1 of a single one. Where"
-        in alone
-    )
-    assert clustering(compare_runs(a, b, datasets=["sums"])) is None
+    both = compare_runs(a, b)
+    assert cluster_counts(both) == {
+        None: ClusterCounts(several=2, largest=3, single=5),
+        "sums": ClusterCounts(several=0, largest=1, single=4),
+        "templates": ClusterCounts(several=2, largest=3, single=1),
+    }
+    assert all(str(counts) in clustering(both) for counts in cluster_counts(both).values())
+    alone = cluster_counts(compare_runs(a, b, datasets=["templates"]))
+    assert alone[None] == alone["templates"] == ClusterCounts(several=2, largest=3, single=1)
+    apart = compare_runs(a, b, datasets=["sums"])
+    assert (cluster_counts(apart), clustering(apart)) == ({}, None)
 
 
 def test_the_size_of_the_family_is_told(tmp_path):
     rows = [{**row, "prompt_id": f"{i}", "dataset": "xyz"[i % 3]} for i, row in enumerate(prompts_of([1] * 30))]
     worse = [{**row, "accepted": [None] if row["dataset"] == "z" else [i % 2]} for i, row in enumerate(rows)]
     a, b = write_run(tmp_path / "a", rows, **BARE), write_run(tmp_path / "b", worse, **BARE)
-    report = compare_runs(a, b, min_coverage=0).to_markdown()  # of the third data set there is no test
-    assert "p adjusted by Holm, over a family of 2 data sets; intervals are not adjusted" in report
+    assert family_size(compare_runs(a, b, min_coverage=0)).startswith("2 ")  # the third data set has no test

@@ -42,7 +42,7 @@ def test_generate_sums_over_steps(tmp_path):
 
 def test_a_missing_protocol_names_those_there(tmp_path):
     run = Run.open(write_run(tmp_path / "a", prompts_of([1, 2])))
-    with pytest.raises(DataError, match=r"protocol 'generate' \(there: prefix\)"):
+    with pytest.raises(DataError, match=r"'generate' .*prefix"):
         load(run, "generate")
 
 
@@ -60,9 +60,9 @@ def test_every_lost_prompt_has_a_reason(tmp_path):
     assert len(pairs.frame) == 40
     assert pairs.coverage == pytest.approx(40 / 43)
     assert (pairs.frame["tokens_a"] == pairs.frame["tokens_b"]).all()
-    with pytest.raises(DataError, match=r"93\.0% of the larger run, under 95%.*--min-coverage"):
+    with pytest.raises(DataError, match=r"93\.0% .* 95%.*--min-coverage"):
         pair(a, b)
-    with pytest.raises(DataError, match=r"4 prompts have no pair .*--strict allows none"):
+    with pytest.raises(DataError, match=r"4 prompts .*--strict"):
         pair(a, b, min_coverage=0.9, strict=True)
 
 
@@ -106,7 +106,7 @@ def test_pairs_are_those_of_a_plain_join(of_a, of_b, seed):
         else:
             expected.append((*key, a.row, a.tokens, a.steps, b.row, b.tokens, b.steps))
     if not expected:
-        with pytest.raises(DataError, match="no pairs"):
+        with pytest.raises(DataError, match="pairs"):
             pair(*arms, min_coverage=0)
         return
     pairs = pair(*arms, min_coverage=0)
@@ -140,13 +140,13 @@ def test_turns_and_samples_are_prompts_of_their_own(tmp_path):
 
 
 def test_duplicates_are_refused_by_name(tmp_path):
-    with pytest.raises(DataError, match=r"2 prompts were evaluated more than once .*\(p000, p001; eval_id"):
+    with pytest.raises(DataError, match=r"2 prompts .*\(p000, p001; eval_id"):
         arm(
             tmp_path / "a",
             [prompt("p000", [1]), prompt("p001", [2, 3]), prompt("p002", [1]), *prompts_of([1, 2])],
             "generate",
         )
-    with pytest.raises(DataError, match=r"1 prompts have more than one step under protocol 'prefix' \(y\)"):
+    with pytest.raises(DataError, match=r"1 prompts .*'prefix' \(y\)"):
         arm(tmp_path / "b", [prompt("x", 1), prompt("y", [2, 3])])
 
 
@@ -157,13 +157,13 @@ def test_a_prompt_that_changes_dataset_or_cluster_is_refused(tmp_path, column):
         tmp_path / "b",
         [prompt("x", 1, **{"dataset": "d", "cluster_id": "c", column: "other"}), prompt("y", 1, dataset="d")],
     )
-    with pytest.raises(DataError, match=rf"1 prompts a different {column} \(x; .*'other'"):
+    with pytest.raises(DataError, match=rf"1 prompts .*{column} \(x; .*'other'"):
         pair(a, b)
 
 
 def test_no_common_prompts(tmp_path):
     a, b = arm(tmp_path / "a", [prompt("x", 1)]), arm(tmp_path / "b", [prompt("y", 1)])
-    with pytest.raises(DataError, match=r"no pairs: .*1 only in A; 1 only in B"):
+    with pytest.raises(DataError, match=r"1 only in A; 1 only in B"):
         pair(a, b, min_coverage=0)
 
 
@@ -174,5 +174,5 @@ def test_steps_of_an_unknown_prompt_are_refused(tmp_path):
     (part,) = run.manifest.tables["prompts"]
     pq.write_table(table, folder / part.file)
     part.rows = 1
-    with pytest.raises(DataError, match=r"steps of 1 prompts that prompts.parquet lacks \(p001\)"):
+    with pytest.raises(DataError, match=r"1 prompts .*prompts.parquet.*\(p001\)"):
         load(run, "prefix")

@@ -107,15 +107,15 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def test_what_is_not_there_is_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("s3://bucket/absent", "s3://no-such-bucket/run"):
-        with pytest.raises(DataError, match=r"no run\.json"):
+        with pytest.raises(DataError, match=r"run\.json"):
             Run.open(address)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(DataError, match=r"cannot be read .*credentials") as error:
+    with pytest.raises(DataError, match="credentials") as error:
         Run.open("s3://bucket/absent")
     assert "\n" not in str(error.value)
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(DataError, match="Protocol not known: gopher"):
+    with pytest.raises(DataError, match="gopher"):
         Run.open("gopher://host/run")

@@ -130,7 +130,7 @@ def test_the_same_prompt_in_other_turns_samples_and_evaluations_is_another(tmp_p
     folder = write_run(tmp_path / "run", prompts, protocol="generate", gates=False)
     assert counts_of(folder)[1].tokens.tolist() == [2, 7, 6]
     rewrite(folder, lambda t: t.set_column(0, "eval_id", pa.array(["another", *t["eval_id"].to_pylist()[1:]])))
-    with pytest.raises(DataError, match=r"steps of 1 prompts that prompts\.parquet lacks"):
+    with pytest.raises(DataError, match=r"1 prompts .*prompts\.parquet"):
         counts_of(folder)
 
 
@@ -176,7 +176,7 @@ def test_a_run_behind_an_address(tmp_path: Path) -> None:
 def test_steps_without_a_prompt_are_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", PROMPTS, protocol="generate")
     rewrite(folder, lambda t: t.slice(0, 1), "prompts")
-    with pytest.raises(DataError, match=r"steps of 2 prompts that prompts.parquet lacks \(b, d\)"):
+    with pytest.raises(DataError, match=r"2 prompts .*prompts.parquet.*\(b, d\)"):
         counts_of(folder)
 
 
@@ -188,7 +188,7 @@ def test_nulls_in_a_key_are_refused(tmp_path: Path) -> None:
         return table.set_column(table.column_names.index("dataset"), "dataset", values)
 
     rewrite(folder, change)
-    with pytest.raises(DataError, match="column 'dataset' has 1 nulls"):
+    with pytest.raises(DataError, match=r"'dataset'.* 1 null"):
         counts_of(folder)
 
 
@@ -196,7 +196,7 @@ def test_nulls_in_a_key_are_refused(tmp_path: Path) -> None:
 def test_a_column_that_lacks_is_named(tmp_path: Path, column: str) -> None:
     folder = write_run(tmp_path / "run", PROMPTS, protocol="generate")
     rewrite(folder, lambda t: t.drop_columns([column]))
-    with pytest.raises(DataError, match=f"column '{column}' is missing"):
+    with pytest.raises(DataError, match=f"'{column}'"):
         counts_of(folder)
 
 

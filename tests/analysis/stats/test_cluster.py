@@ -125,7 +125,7 @@ def test_p_is_never_zero():
 
 @pytest.mark.parametrize("missing", [None, float("nan"), ""])
 def test_a_missing_cluster_id_is_an_error(missing):
-    with pytest.raises(DataError, match="cluster_id is missing for 1 of 3 prompts"):
+    with pytest.raises(DataError, match=r"cluster_id .* 1 of 3"):
         partition(["a", missing, "b"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_no_difference_is_equivalent_once_prompts_are_many_enough_to_have_shown_
     few, enough = (estimate([0] * n, base=answers_of(n), margin=0.1) for n in (208, 209))
     assert few.equivalence.p == pytest.approx((1 - 0.1 / 7) ** 208)
     assert (few.verdict, codes(few)) == (Verdict.IDENTICAL, ["zero-variance", "unseen-values"])
-    assert "208 prompts cannot exclude" in few.cautions[1].text and "about 209 could" in few.cautions[1].text
+    assert {"208", "209"} <= set(re.findall(r"\d+", few.cautions[1].text))  # those there are, and those that would do
     assert (enough.verdict, codes(enough)) == (Verdict.EQUIVALENT, ["zero-variance"])
     assert enough.equivalence.p == pytest.approx((1 - 0.1 / 7) ** 209)
 

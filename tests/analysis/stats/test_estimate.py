@@ -266,12 +266,11 @@ def test_a_verdict_needs_both_interval_and_test():
     assert clear.verdict is Verdict.B_BETTER
     adjusted = conclude(clear, 0.06, 5)
     assert (adjusted.verdict, codes(adjusted)) == (Verdict.INCONCLUSIVE, ["alone-not-in-family"])
-    assert "within its family of 5 (p = 0.06 by Holm)" in adjusted.cautions[0].text
-    assert "disagree" not in adjusted.cautions[0].text
+    assert "p = 0.06" in adjusted.cautions[0].text
     # one alone of which interval and test disagree
     apart = conclude(replace(clear, p=0.07), 0.14, 2)
     assert (apart.verdict, codes(apart)) == (Verdict.INCONCLUSIVE, ["interval-without-p"])
-    assert apart.cautions[0].text == "The interval excludes 0 but p = 0.14 after Holm over 2: they disagree."
+    assert "p = 0.14" in apart.cautions[0].text
     assert conclude(adjusted, 0.01, 5) == conclude(clear, 0.01, 5)  # earlier disagreement leaves no trace
     # many small gains against few large losses: the flip test rejects symmetry, the mean may well be 0
     skewed = estimate([1] * 40 + [-8] * 2 + [0] * 40)

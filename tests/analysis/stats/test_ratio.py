@@ -45,7 +45,7 @@ def test_an_observation_without_denominator_says_nothing():
 
 @pytest.mark.parametrize(("numerator", "denominator"), [([1, 1], [1, 0]), ([0, 0], [0, 0]), ([1, 1], [2, -1])])
 def test_impossible_denominators_are_refused(numerator, denominator):
-    with pytest.raises(ValueError, match="needs denominators"):
+    with pytest.raises(ValueError, match="denominator"):
         linearise(numerator, denominator)
 
 

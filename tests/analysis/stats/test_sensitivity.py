@@ -65,10 +65,8 @@ def test_a_spread_that_comes_from_few_prompts_detects_nothing(differ, clusters):
     d = (np.arange(60) % 12 == 0) & (np.arange(60) < 12 * differ)
     result = estimate(d, clusters)
     assert (result.n_differ, result.se > 0, result.mde) == (differ, True, None)
-    told = next(c for c in result.cautions if c.code == "few-differ")
-    assert told.text.startswith(
-        f"{differ} of {result.n_clusters} {'clusters' if result.n_clusters < 60 else 'prompts'}"
-    )
+    few = next(c for c in result.cautions if c.code == "few-differ")
+    assert f"{result.n_clusters} {'clusters' if result.n_clusters < 60 else 'prompts'}" in few.text
 
 
 def test_ties_of_a_ratio_do_not_differ_though_their_linearised_values_do():
