@@ -38,23 +38,9 @@ def load_of(row: Mapping[str, Any]) -> str:
 #: by whoever ran the benchmark (vLLM's ``--metadata KEY=VALUE`` stands among the results).
 _MEASURED = frozenset(
     [
-        "date",
-        "completed",
-        "failed",
-        "duration",
-        "accept_length",
-        "rtfx",
-        "concurrency",
-        "num_requests",
-        "max_concurrent_requests",
-        "total_input_tokens",
-        "total_output_tokens",
-        "total_output_tokens_retokenized",
-        "total_input",
-        "total_output",
-        "output_throughput",
-        "request_throughput",
-        "input_throughput",
+        *("date", "completed", "failed", "duration", "accept_length", "rtfx", "concurrency", "num_requests"),
+        *("max_concurrent_requests", "total_input_tokens", "total_output_tokens", "total_output_tokens_retokenized"),
+        *("total_input", "total_output", "output_throughput", "request_throughput", "input_throughput"),
         "total_throughput",
     ]
 )

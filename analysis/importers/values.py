@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from analysis.errors import DataError, UsageError
 from analysis.importers.model import RowError, identifier
@@ -25,6 +26,8 @@ from analysis.wording import one_line
 KEYS = ("prompt_id", "dataset", "cluster_id", "turn", "sample")
 _IDS = ("prompt_id", "question_id", "id")
 _NO_DATASET = "all"
+#: Bytes that tell the columns of a table.
+_BEGINNING = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,15 +73,36 @@ def _read(path: Path) -> pd.DataFrame:
 def lone_value(source: pd.DataFrame | Path | str) -> str | None:
     """The one column of numbers beside those that say which prompt a row is of; None if there is not just one, or no
     column of ids."""
+    if not isinstance(source, pd.DataFrame) and not _lone(_names(Path(source))):
+        return None  # most logs: their first line tells, however large they are
     try:
         table = read_table(source)
     except (DataError, UsageError):
         return None
-    names = [str(name) for name in table.columns]
-    if not set(_IDS) & set(names):
-        return None
+    found = _lone([str(name) for name in table.columns])
+    return found if found is not None and _numbers(table[found]) is not None else None
+
+
+def _lone(names: Sequence[str]) -> str | None:
     others = [name for name in names if name not in {*KEYS, *_IDS}]
-    return others[0] if len(others) == 1 and _numbers(table[others[0]]) is not None else None
+    return others[0] if len(others) == 1 and set(_IDS) & set(names) else None
+
+
+def _names(path: Path) -> list[str]:
+    """Columns of a table as its beginning tells them, none where it does not."""
+    with path.open("rb") as file:
+        start = file.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf")
+    try:
+        if start.startswith(b"PAR1"):
+            return list(pq.read_schema(path).names)
+        text = start.decode("utf-8", errors="replace").lstrip()
+        if text.startswith(("[", "{")):
+            row, _ = json.JSONDecoder().raw_decode(text.lstrip("[ \r\n\t"))
+            return [str(name) for name in row] if isinstance(row, dict) else []
+        line = text.split("\n", 1)[0].strip("\r")
+        return [cell.strip().strip('"') for cell in line.split(max(",\t;", key=line.count))]
+    except (ValueError, pa.ArrowException, OSError):
+        return []
 
 
 def values_of(source: pd.DataFrame | Path | str, column: str, name: str, mapping: Mapping[str, str]) -> Values:

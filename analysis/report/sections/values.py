@@ -8,6 +8,7 @@ from analysis.report.answers import facts
 from analysis.report.sections.datasets import family_table
 from analysis.report.sections.fairness import missing_rows
 from analysis.report.sections.overview import estimates_table
+from analysis.stats.estimate import Estimate
 from analysis.wording import interval, number, one_line, p_value, signed
 
 
@@ -37,10 +38,15 @@ def missing(c: ValueComparison) -> str | None:
     return missing_rows(c.missing)
 
 
+def _several(c: ValueComparison) -> list[tuple[str, Estimate]]:
+    """The data sets; one alone is the whole."""
+    return list(c.by_dataset.items()) if len(c.by_dataset) > 1 else []
+
+
 def cautions(c: ValueComparison) -> list[str]:
     """Every caution once."""
     texts = [x.text for x in c.cautions]
-    for name, e in (("", c.overall), *((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
+    for name, e in (("", c.overall), *((e.estimand.name, e) for e in c.others), *_several(c)):
         texts += [f"{one_line(name)}: {x.text}" if name else x.text for x in e.cautions]
     return list(dict.fromkeys(texts))
 
@@ -48,7 +54,7 @@ def cautions(c: ValueComparison) -> list[str]:
 def lines(c: ValueComparison) -> list[str]:
     """The lines for a terminal."""
     shown = [headline(c)]
-    for name, e in (*((e.estimand.name, e) for e in c.others), *c.by_dataset.items()):
+    for name, e in (*((e.estimand.name, e) for e in c.others), *_several(c)):
         shown.append(
             f"  {one_line(name)}: A {number(e.mean_a)}, B {number(e.mean_b)}, difference {signed(e.estimate)} "
             f"(95% interval {interval(e.lo, e.hi)}; p {p_value(e.p_adjusted)}; {e.n_pairs:,} pairs): {e.verdict}"

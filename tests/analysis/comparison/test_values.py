@@ -168,3 +168,22 @@ def test_log_files_in_python(tmp_path):
     path = logs.write(tmp_path, "answers.jsonl")
     found = compare_runs(path, path)
     assert str(found.overall.verdict) == "identical" and found.to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "column"),
+    [
+        ("t.csv", "prompt_id,tau\nx,1\n", "tau"),
+        ("t.tsv", "id\tdataset\tlatency\nx\ta\t1.5\n", "latency"),
+        ("t.jsonl", '{"id": 1, "n": 2}\n{"id": 2, "n": 3}\n', "n"),
+        ("t.json", '[{"id": 1, "n": 2}, {"id": 2, "n": 3}]', "n"),
+        ("two.csv", "prompt_id,tau,speed\nx,1,2\n", None),
+        ("none.csv", "tau\n1\n", None),
+        ("words.csv", "prompt_id,text\nx,hello\n", None),
+        ("log.txt", "draft acceptance = 0.5 (1 accepted / 2 generated)\n", None),
+        ("empty.csv", "", None),
+    ],
+)
+def test_the_only_column_of_numbers_is_found(tmp_path, name, text, column):
+    (tmp_path / name).write_text(text)
+    assert lone_value(tmp_path / name) == column

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from analysis.commands.compare import main
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
+from analysis.errors import run_command
 from analysis.report.result import matrix_json, seeds_json, to_json
 from analysis.report.result_schema import text
+from tests.analysis.importers import logs
 from tests.analysis.runs import prompts_of, study, two_runs, write_run
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -94,3 +97,18 @@ def test_the_schema_refuses_what_is_wrong(valid, tmp_path, spoil):
     wrong = copy.deepcopy(result)
     spoil(wrong)
     assert not valid.is_valid(wrong)
+
+
+def test_totals_times_and_values_are_valid(valid, tmp_path):
+    """Runs of which one has totals, or times, alone, and tables of one number per prompt."""
+    totals = [logs.write(tmp_path, f"{name}.json", json.dumps(logs.VLLM)) for name in "ab"]
+    rows = [{"question_id": i, "model_id": "m", "choices": [{"index": 0, "turns": ["x"], "idxs": [0],
+             "new_tokens": [9], "wall_time": [1.0 + i]}]} for i in range(8)]  # fmt: skip
+    times = [logs.write(tmp_path, f"{name}.jsonl", logs.lines(rows)) for name in "cd"]
+    tables = [logs.write(tmp_path, f"{name}.csv", "prompt_id,tau\nx,1.5\ny,2.5\nz,3\n") for name in "ef"]
+    for kind, paths in (("totals", totals), ("times", times), ("values", tables)):
+        out = tmp_path / kind
+        assert run_command(main, [*map(str, paths), "--out", str(out)]) == 0
+        result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        assert result["kind"] == kind
+        valid.validate(result)
