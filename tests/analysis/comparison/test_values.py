@@ -12,6 +12,7 @@ from scipy import stats
 from analysis import compare_runs
 from analysis.commands.compare import main
 from analysis.errors import DataError, Exit, UsageError, run_command
+from analysis.importers.values import lone_value
 from analysis.stats import flips
 from tests.analysis.runs import prompts_of, two_runs, write_run
 
