@@ -174,7 +174,7 @@ def test_files_of_one_name_are_told_apart_by_their_paths(tmp_path):
 
 
 def test_json_quiet_and_version(compare, tmp_path, capsys):
-    two_runs(tmp_path / "runs", [1, 2, 3], [2, 3, 4], **BARE)
+    two_runs(tmp_path / "runs", [1, 2, 3] * 8, [2, 4, 4] * 8, **BARE)
     code, out, err = compare("one", "two", "--json")
     assert (code, err, out.count("\n")) == (Exit.OK, "", 1)
     assert json.loads(out)["report"].endswith("report.md")
