@@ -44,7 +44,8 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     """The difference with every data set weighing the same: the mean of their estimates, with a t interval from the
     variance of each (:mod:`analysis.stats.strata`). None for fewer than two data sets.
 
-    ``frame``: pairs. With a data set of fewer than FEWEST clusters there is no interval.
+    ``frame``: pairs. There is no interval where data sets of fewer than FEWEST clusters carry so much of the variance
+    that fewer than FEWEST effective ones remain.
     """
     names = sorted(frame["dataset"].unique())
     if len(names) < 2:
@@ -66,7 +67,7 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     of_a, of_b, robust = (combine(kind, equal, LEVEL) for kind in strata)
     ties = tied(frame)
     tally = len(frame), clusters.count, int(ties.sum()), clusters.subset(~ties).count
-    if few:
+    if few and not robust.effective >= FEWEST:
         cautions = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
         means = (of_a.mean, None, None), (of_b.mean, None, None)
         without = ClusterMean(robust.mean, None, None, None, None, 0.0, None, None)

@@ -79,7 +79,10 @@ def with_unseen(
 ) -> Inference:
     """``found`` with an equivalence test that also requires enough units, and a caution if only their number prevents
     it."""
-    sums, sizes = clusters.sums(d), clusters.sizes if weights is None else clusters.sums(weights)
+    if weights is None:
+        sums, sizes = clusters.sums(d), clusters.sizes
+    else:
+        sums, sizes = clusters.sums(d + float(d.mean()) * (weights - 1)), clusters.sums(weights)
     # if all values are equal, the possible range is unknown
     above, below = (tail_above(side, sizes, reach, tested.margin) if reach else 1.0 for side in (sums, -sums))
     unseen = max(above, below)

@@ -118,8 +118,10 @@ class Sample:
 
     @property
     def sums(self) -> NDArray[Any]:
-        """(C,) sums of the differences per cluster."""
-        return self.clusters.sums(self.d)
+        """(C,) sums of the differences per cluster; for a ratio its mean times the weight, and residuals."""
+        if self.weights is None:
+            return self.clusters.sums(self.d)
+        return self.clusters.sums(self.d + self.robust.mean * (self.weights - 1))
 
     @property
     def sizes(self) -> NDArray[Any]:

@@ -55,3 +55,14 @@ def test_promises_are_kept_over_20000_studies(calibration, number):
     found = calibration.simulate(scenario, calibration.STUDIES, 1000 + number)
     print(found)
     assert found.passed, found
+
+
+def test_lopsided_data_hold_their_promises_at_a_glance():
+    spec = importlib.util.spec_from_file_location("lopsided", ROOT / "benchmarks" / "calibration_lopsided.py")
+    lopsided = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = lopsided
+    spec.loader.exec_module(lopsided)
+    for seed, row in enumerate(lopsided.ROWS):
+        found = lopsided.run(row, 16, seed)
+        assert found.unwarned <= 0.25, found
+        assert found.power is None or found.refused == 1 or found.power >= 0.25, found

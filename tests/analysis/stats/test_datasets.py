@@ -76,8 +76,12 @@ def test_one_data_set_has_no_balance_and_few_clusters_no_interval():
     result = balanced_mean(frame_of({"a": [1, 2, 3, 0, 1, 2], "b": [5]}), ACCEPTED_LENGTH)
     assert (result.estimate, result.lo, result.p, result.verdict) == (3.25, None, None, Verdict.INCONCLUSIVE)
     assert codes(result.cautions) == ["small-datasets"]
-    few = balanced_mean(frame_of({"a": [1, 2, 3, 0, 1, 2], "b": [5, 4, 3, 4, 5]}), ACCEPTED_LENGTH)
+    few = balanced_mean(frame_of({"a": [1, 2, 3, 0, 1, 2], "b": [9, 4, 1]}), ACCEPTED_LENGTH)
     assert (few.lo, few.p, few.method) == (None, None, Method.NONE)
+    # three prompts that hardly vary leave the others their degrees of freedom
+    rest = np.random.default_rng(4).integers(-9, 9, 60)
+    small = balanced_mean(frame_of({"a": rest, "b": [2, 1, 2]}), ACCEPTED_LENGTH)
+    assert small.lo is not None and small.n_effective >= 6
 
 
 def test_a_small_data_set_that_is_half_of_a_mean_leaves_it_its_own_degrees_of_freedom():

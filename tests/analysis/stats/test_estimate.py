@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -89,6 +90,18 @@ def test_a_few_long_answers_are_few():
     assert (pooled.method, mean.method) == (Method.FLIPS, Method.T)
     assert pooled.n_effective < 6 < mean.n_effective == 100
     assert "dominated" in codes(pooled)
+
+
+def test_a_ratio_over_the_same_steps_flips_differences_of_tokens():
+    # the residual of a long answer takes its share of the mean with it, not one prompt's
+    rng = np.random.default_rng(7)
+    steps = np.r_[900, rng.integers(5, 30, 11)]
+    tokens = [rng.poisson(rate * steps) for rate in (3.0, 3.3)]
+    found = ratio(tokens, (steps, steps))
+    assert found.method is Method.FLIPS
+    assert found.p == pytest.approx(flip_p(tokens[1] - tokens[0]))
+    lower, upper = flip_interval(tokens[1] - tokens[0], steps, 0.95, Fraction(1, 10_000))
+    assert (found.lo, found.hi) == pytest.approx((lower, upper), abs=2 * found.se / 100)
 
 
 def test_what_a_verdict_requires():

@@ -1,0 +1,358 @@
+"""Verdicts on lopsided data: ``python benchmarks/calibration_lopsided.py [--studies 700] [--rows 0 1 ...]``.
+
+Simulates studies in which the arms are the same and a few clusters, data sets, or long answers carry most of the mean,
+or differences are skewed and rare. Counts false verdicts, intervals that hold the truth, studies without a verdict by
+rule, and false verdicts that carry no caution; then, with a difference that an oracle who knows the variance finds in
+80% of studies, how often the verdict finds it. ``before``: the rate under the rules of the first release (C - 1 degrees
+of freedom, Cochran's Q), measured once by code independent of this repository. Prints the table, writes it to
+``reports/validation-lopsided.md`` when all rows run in full, and ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy import special
+
+from analysis.errors import Parser, run_command
+from analysis.report.markdown import table
+from analysis.runlog.writing import write_atomic
+from analysis.stats.cluster import Partition
+from analysis.stats.datasets import balanced_mean, heterogeneity, interactions
+from analysis.stats.estimate import Estimate, of_pairs, of_values
+from analysis.stats.method import FEWEST
+from analysis.stats.ratio import linearise, weights
+from analysis.stats.regression import slope
+from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED, Verdict
+
+STUDIES = 700
+MOST = 0.06
+REPORT = Path(__file__).parents[1] / "reports" / "validation-lopsided.md"
+#: Noncentrality at which a two-sided z test at 5% has a power of 80%.
+FOUND = float(special.ndtri(0.975) + special.ndtri(0.8))
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one study gave: a verdict, whether the interval held the truth (None without one), no verdict by rule, and
+    whether a caution about few or skewed units spoke."""
+
+    verdict: bool
+    held: bool | None
+    refused: bool
+    warned: bool
+
+
+Study = Callable[[Rng, bool], Seen]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``study(rng, differs)``; ``before``: share of false verdicts in the first release, None where it was right;
+    ``power``: whether the studies that differ are run."""
+
+    name: str
+    design: str
+    before: float | None
+    study: Study
+    power: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Shares of all studies; ``upper``: 95% upper bound of the share of false verdicts; ``unwarned``: of false verdicts
+    without a caution."""
+
+    name: str
+    design: str
+    before: float | None
+    studies: int
+    verdicts: float
+    upper: float
+    unwarned: float
+    covered: float | None
+    refused: float
+    warned: float
+    power: float | None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promise holds, or a caution says that it does not."""
+        return self.unwarned <= MOST + 2 * math.sqrt(MOST * (1 - MOST) / self.studies)
+
+
+def run(row: Row, studies: int, seed: int) -> Outcome:
+    """The row's studies without a difference, and half as many with one."""
+    rng = np.random.default_rng(seed)
+    seen = [row.study(rng, False) for _ in range(studies)]
+    k = sum(s.verdict for s in seen)
+    held = [s.held for s in seen if s.held is not None]
+    found = [row.study(rng, True) for _ in range(studies // 2)] if row.power else []
+    return Outcome(
+        name=row.name,
+        design=row.design,
+        before=row.before,
+        studies=studies,
+        verdicts=k / studies,
+        upper=float(special.betaincinv(k + 1, studies - k, 0.95)) if k < studies else 1.0,
+        unwarned=sum(s.verdict and not s.warned for s in seen) / studies,
+        covered=float(np.mean(held)) if held else None,
+        refused=sum(s.refused for s in seen) / studies,
+        warned=sum(s.warned for s in seen) / studies,
+        power=sum(s.verdict for s in found) / len(found) if found else None,
+    )
+
+
+# --- how studies are made --------------------------------------------------------------------------------------
+
+_ABOUT_UNITS = {"few-units", "skewed", "zero-variance", "dominated"}
+
+
+def of_estimate(e: Estimate, truth: float) -> Seen:
+    """What an estimate says of a true difference of ``truth``."""
+    held = None if e.lo is None or e.hi is None else e.lo <= truth <= e.hi
+    warned = any(c.code in _ABOUT_UNITS for c in e.cautions)
+    return Seen(e.verdict in (Verdict.A_BETTER, Verdict.B_BETTER), held, e.withheld or held is None, warned)
+
+
+def _integers(d: NDArray[np.int64], ids: NDArray[np.int64]) -> Estimate:
+    return of_values(np.full(d.size, 20), 20 + d, d == 0, ids, ACCEPTED_LENGTH)
+
+
+def clusters(sizes: Sequence[int], icc: float, skewed: bool = False) -> Study:
+    """Integer differences that clusters share, a normal or an exponential effect each."""
+    n = np.array(sizes)
+    index, spread = np.repeat(np.arange(n.size), n), 4.0
+    shift = FOUND * spread * math.sqrt(float((n**2 * icc + n * (1 - icc)).sum())) / float(n.sum())
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        shared = rng.exponential(1, n.size) - 1 if skewed else rng.normal(0, 1, n.size)
+        noise = rng.normal(0, 1, index.size)
+        d = spread * (math.sqrt(icc) * shared[index] + math.sqrt(1 - icc) * noise) + shift * differs
+        return of_estimate(_integers(np.rint(d).astype(np.int64), index), shift * differs)
+
+    return study
+
+
+def rare(n: int, ties: float, values: tuple[int, int], share: float, size: int = 1) -> Study:
+    """Differences of mean 0: ties, and else the first value, or the second with probability ``share``; in clusters of
+    ``size`` that are all equal."""
+    ids = np.repeat(np.arange(n // size), size)
+    base = values[0] * (1 - share) + values[1] * share
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        of_units = np.where(rng.random(n // size) < share, values[1], values[0])
+        d = np.where(rng.random(n // size) < ties, 0, of_units)[ids]
+        return of_estimate(_integers(d, ids), base * (1 - ties))
+
+    return study
+
+
+def tau(n: int, sd: float, gain: float) -> Study:
+    """Tokens and steps: lengths lognormal, levels of prompts shared by the arms, gains that vary by prompt."""
+    ids = np.arange(n)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        level, length = np.maximum(rng.normal(3.5, 0.6, n), 1.5), rng.lognormal(3, sd, n)
+        change = rng.normal(0, gain, n)
+        steps = [1 + rng.poisson(length / level) for _ in "ab"]
+        tokens = [rng.poisson((level + sign * change / 2) * s) for sign, s in zip((-1, 1), steps, strict=True)]
+        values = [linearise(t, s) for t, s in zip(tokens, steps, strict=True)]
+        shares = weights(steps[0]), weights(steps[1])
+        return of_estimate(of_values(*values, np.zeros(n, bool), ids, TAU_POOLED, weights=shares), 0.0)
+
+    return study
+
+
+def _frame(sizes: Sequence[int], counts: Sequence[int]) -> pd.DataFrame:
+    """Data sets of so many prompts in so many clusters."""
+    names = np.repeat([f"d{i}" for i in range(len(sizes))], sizes)
+    ids = np.concatenate([np.arange(n) % c + 10_000 * i for i, (n, c) in enumerate(zip(sizes, counts, strict=True))])
+    one = np.ones(ids.size, np.int64)
+    return pd.DataFrame({"dataset": names, "cluster": ids, "steps_a": one, "steps_b": one, "tokens_a": 20 * one})
+
+
+def _drawn(rng: Rng, frame: pd.DataFrame, icc: float) -> pd.DataFrame:
+    units = frame["cluster"].to_numpy()
+    _, index = np.unique(units, return_inverse=True)
+    shared = rng.normal(0, 3 * math.sqrt(icc), index.max() + 1)[index]
+    d = np.rint(shared + rng.normal(0, 3 * math.sqrt(1 - icc), index.size)).astype(np.int64)
+    return frame.assign(tokens_b=frame["tokens_a"] + d)
+
+
+def balanced(sizes: Sequence[int], counts: Sequence[int], icc: float = 0.5) -> Study:
+    """The mean with data sets weighing the same."""
+    frame = _frame(sizes, counts)
+    of_each = [9 * (icc / c + (1 - icc) / n) if c < n else 9 / n for n, c in zip(sizes, counts, strict=True)]
+    shift = FOUND * math.sqrt(sum(of_each)) / len(sizes)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        drawn = _drawn(rng, frame, icc if any(c < n for n, c in zip(sizes, counts, strict=True)) else 0.0)
+        if differs:
+            whole = np.floor(shift + rng.random(len(drawn))).astype(np.int64)
+            drawn["tokens_b"] += whole
+        found = balanced_mean(drawn, ACCEPTED_LENGTH)
+        assert found is not None
+        return of_estimate(found, shift * differs)
+
+    return study
+
+
+def equality(datasets: int, count: int) -> Study:
+    """The test that data sets do not differ; each of ``count`` clusters of four."""
+    frame = _frame([4 * count] * datasets, [count] * datasets)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        drawn = _drawn(rng, frame, 0.5)
+        each = {name: of_pairs(drawn, ACCEPTED_LENGTH, name) for name in sorted(set(drawn["dataset"]))}
+        found = heterogeneity(drawn, each)
+        return Seen(found is not None and found.p < 0.05, None, found is None, False)
+
+    return study
+
+
+def contrasts(n: int, differ: float) -> Study:
+    """Six data sets, in one of which hardly a prompt differs."""
+    frame = _frame([n] * 6, [n] * 6)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        drawn = _drawn(rng, frame, 0.0)
+        last = (drawn["dataset"] == "d5").to_numpy()
+        sparse = np.where(rng.random(n) < differ, rng.choice([-1, 1], n), 0)
+        drawn.loc[last, "tokens_b"] = 20 + sparse
+        found = interactions(drawn, ACCEPTED_LENGTH)
+        return Seen(any(i.shown for i in found), None, any(i.p is None for i in found), False)
+
+    return study
+
+
+def gain(count: int, sizes: Sequence[int] | None = None) -> Study:
+    """A slope of gain on spread over ``count`` clusters, both with a part of the cluster."""
+    n = np.array(sizes or [6] * count)
+    index = np.repeat(np.arange(n.size), n)
+    part, one = Partition(index, n.size), Partition(np.zeros(index.size, np.int64), 1)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        x, y = (rng.normal(0, 1, n.size)[index] + rng.normal(0, 1, index.size) for _ in "xy")
+        found = slope(x, y, one, part)
+        assert found is not None
+        return Seen(found.p < 0.05, found.lo <= 0 <= found.hi, False, found.effective < FEWEST)
+
+    return study
+
+
+def floats(count: int) -> Study:
+    """Means of ratios in few clusters."""
+    index = np.repeat(np.arange(count), 8)
+
+    def study(rng: Rng, differs: bool) -> Seen:
+        d = rng.normal(0, 1, count)[index] + rng.normal(0, 1, index.size)
+        return of_estimate(of_values(np.zeros(d.size), d, np.zeros(d.size, bool), index, TAU_POOLED), 0.0)
+
+    return study
+
+
+GEOMETRIC = [max(1, int(1.2**k)) for k in range(32)]
+UNEQUAL = [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 25, 30, 40]
+ROWS = (
+    Row("balanced mean", "data sets of 600 and 6 prompts", 0.136, balanced((600, 6), (600, 6))),
+    Row("balanced mean", "600 prompts, and 60 in 6 clusters", None, balanced((600, 60), (600, 6))),
+    Row("balanced mean", "600 prompts, and 60 in 4 clusters", 0.182, balanced((600, 60), (600, 4))),
+    Row("balanced mean", "600 prompts, and 60 in 2 clusters", 0.372, balanced((600, 60), (600, 2))),
+    Row("balanced mean", "as shipped: 4, 60, 64, 15, 60 and 60 clusters", 0.091,
+        balanced((60, 60, 200, 200, 60, 60), (4, 60, 64, 15, 60, 60))),
+    Row("one cluster of half", "32 clusters, ICC 0.5", 0.269, clusters([31] + [1] * 31, 0.5)),
+    Row("one cluster of half", "101 clusters, ICC 0.5", 0.337, clusters([100] + [1] * 100, 0.5)),
+    Row("one cluster of 30%", "31 clusters, ICC 0.5", 0.112, clusters([26] + [2] * 30, 0.5)),
+    Row("two clusters of 31%", "42 clusters, ICC 0.5", None, clusters([100, 100] + [3] * 40, 0.5)),
+    Row("geometric sizes", "32 clusters, ICC 0.5", 0.083, clusters(GEOMETRIC, 0.5)),
+    Row("unequal clusters", "20 clusters of 1 to 40, ICC 0.5", None, clusters(UNEQUAL, 0.5)),
+    Row("equal clusters", "50 clusters of 4, ICC 0.5", None, clusters([4] * 50, 0.5)),
+    Row("equal clusters", "12 clusters of 5, ICC 0.5", None, clusters([5] * 12, 0.5)),
+    Row("ties and skew", "100 prompts, 85% ties, -1; 1 in 8 is 7", 0.121, rare(100, 0.85, (-1, 7), 1 / 8), False),
+    Row("ties and skew", "64 clusters, half ties, -1; 1 in 8 is 7", 0.082, rare(192, 0.5, (-1, 7), 1 / 8, 3), False),
+    *(
+        Row("skewed cluster effects", f"{c} clusters of 5", before, clusters([5] * c, 0.9, True), False)
+        for c, before in ((8, 0.068), (12, 0.083), (15, 0.074))
+    ),
+    Row("gain by spread", "8 equal clusters", 0.132, gain(8), False),
+    Row("gain by spread", "20 equal clusters", 0.084, gain(20), False),
+    Row("gain by spread", "20 clusters of 1 to 40", None, gain(20, UNEQUAL), False),
+    Row("equality of data sets", "6 data sets of 6 clusters", 0.174, equality(6, 6), False),
+    Row("equality of data sets", "6 data sets of 8 clusters", 0.135, equality(6, 8), False),
+    Row("equality of data sets", "6 data sets of 15 clusters", 0.090, equality(6, 15), False),
+    Row("contrasts of data sets", "6 of 60, in one of which 1 in 60 differs", None, contrasts(60, 1 / 60), False),
+    Row("heavy-tailed tau", "40 prompts, lognormal lengths of sd 1.6", 0.108, tau(40, 1.6, 0.5), False),
+    Row("heavy-tailed tau", "100 prompts, lognormal lengths of sd 1.6", 0.079, tau(100, 1.6, 0.5), False),
+    *(Row("floats", f"{c} clusters of 8", 0.186 if c == 3 else None, floats(c), False) for c in (3, 5, 8)),
+)  # fmt: skip
+
+HEADERS = ("studies", "design", "before", "false verdicts", "95% upper", "without a caution", "coverage", "refused",
+           "cautioned", "power, oracle 80%", "kept")  # fmt: skip
+
+
+def _percent(share: float | None) -> str:
+    return "—" if share is None else f"{100 * share:.1f}%"
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """A row per design, for people."""
+    return [
+        (o.name, o.design, *map(_percent, (o.before, o.verdicts, o.upper, o.unwarned, o.covered, o.refused, o.warned,
+                                            o.power)), "yes" if o.kept else "NO")
+        for o in outcomes
+    ]  # fmt: skip
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """``reports/validation-lopsided.md``."""
+    return (
+        "# Verdicts on lopsided data\n\n"
+        f"{outcomes[0].studies:,} simulated studies per row, in which the arms are the same, through the functions "
+        "that a comparison calls. A false verdict names a better arm, or a data set that differs, where there is none; "
+        "5% are promised. *Before*: the rate under the rules of the first release. *Without a caution*: false verdicts "
+        "that no caution accompanies; a row is kept if they stay within 6%, but for Monte-Carlo error. *Coverage* is "
+        "of studies with an interval; *refused*: no verdict by rule. *Power* is the share of verdicts for a difference "
+        "that a z test with known variance finds in 80% of studies.\n\n"
+        "Written by `python benchmarks/calibration_lopsided.py`.\n\n"
+        + table(HEADERS, rows_of(outcomes), numeric=10)
+        + "\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's description."""
+    parser = Parser(prog="python benchmarks/calibration_lopsided.py", description="Calibration on lopsided data.")
+    parser.add_argument("--studies", type=int, default=STUDIES)
+    parser.add_argument("--rows", type=int, nargs="*", metavar="N", help=f"0 to {len(ROWS) - 1}; all by default")
+    args = parser.parse_args(argv)
+    started = time.process_time()
+    chosen = range(len(ROWS)) if args.rows is None else args.rows
+    outcomes = [run(ROWS[i], args.studies, i) for i in chosen]
+    shown = Table(*HEADERS, box=None)
+    for row in rows_of(outcomes):
+        shown.add_row(*row)
+    Console(width=200).print(shown)
+    if args.rows is None and args.studies >= STUDIES:
+        write_atomic(REPORT, report(outcomes))
+    seconds = round(time.process_time() - started, 1)
+    print(
+        json.dumps({"benchmark": "calibration_lopsided", "cpu_s": seconds, "outcomes": [asdict(o) for o in outcomes]})
+    )
+    return 0 if all(o.kept for o in outcomes) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(main))
