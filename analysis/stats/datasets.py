@@ -32,6 +32,7 @@ from analysis.stats.exact import SMALLEST_P
 from analysis.stats.families import holm
 from analysis.stats.inference import infer
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method
+from analysis.stats.pooling import random_effects
 from analysis.stats.sensitivity import detectable
 from analysis.stats.strata import Stratum, combine, stratum
 from analysis.wording import Estimand, balanced, equals_p
@@ -129,16 +130,9 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         return None
     effects = np.array([e.estimate for e in usable.values()])
     variances = np.array([e.se**2 for e in usable.values() if e.se])
-    # imported here because it loads half of statsmodels, which a single data set does not need
-    from statsmodels.stats.meta_analysis import combine_effects
-
-    with np.errstate(divide="ignore"):  # it also computes 1 - 1/h^2, and h may be 0
-        combined = combine_effects(effects, variances, "iterated", use_t=True)
-    k, mean = len(usable), float(combined.mean_effect_re)
+    pooled, k = random_effects(effects, variances), len(usable)
     p, df = welch(effects, variances, np.array([e.df for e in usable.values()]))
-    error = math.sqrt(max(float(combined.var_hksj_re), float(combined.sd_eff_w_re) ** 2))
-    half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    q = max(0.0, float(combined.q))
+    half = float(special.stdtrit(k - 1, (1 + LEVEL) / 2)) * math.sqrt(pooled.variance)
     cautions = []
     if left_out := sorted(set(by_dataset) - set(usable)):
         cautions.append(caution("heterogeneity-left-out", least=FEWEST, names=", ".join(left_out)))
@@ -151,12 +145,12 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         cautions.append(caution("shared-clusters"))
     return Heterogeneity(
         datasets=k,
-        estimate=mean,
-        lo=mean - half,
-        hi=mean + half,
-        between_sd=math.sqrt(float(combined.tau2)),
-        i_squared=max(0.0, 1 - (k - 1) / q) if q else 0.0,
-        q=q,
+        estimate=pooled.mean,
+        lo=pooled.mean - half,
+        hi=pooled.mean + half,
+        between_sd=math.sqrt(pooled.between),
+        i_squared=max(0.0, 1 - (k - 1) / pooled.q) if pooled.q else 0.0,
+        q=pooled.q,
         p=p,
         df=df,
         cautions=tuple(cautions),

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
+from statsmodels.stats.oneway import anova_oneway
 
-from analysis.stats.datasets import balanced_mean, disagreement, heterogeneity, interactions
+from analysis.stats.datasets import balanced_mean, disagreement, heterogeneity, interactions, welch
 from analysis.stats.estimate import of_pairs
 from analysis.stats.method import Method
 from analysis.wording import ACCEPTED_LENGTH, TAU_POOLED, Verdict
@@ -163,6 +164,18 @@ def test_heterogeneity_is_that_of_statsmodels():
     weights = 1 / (variances + found.between_sd**2)
     assert weights @ (effects - found.estimate) ** 2 == pytest.approx(4, abs=1e-4)
     assert found.cautions == ()
+
+
+def test_the_test_of_equality_is_welchs():
+    rng = np.random.default_rng(8)
+    groups = [rng.normal(m, sd, n) for m, sd, n in ((0, 1, 12), (0.5, 3, 30), (1, 2, 9), (0.2, 1, 50))]
+    found = welch(
+        np.array([g.mean() for g in groups]),
+        np.array([g.var(ddof=1) / g.size for g in groups]),
+        np.array([g.size - 1.0 for g in groups]),
+    )
+    reference = anova_oneway(groups, use_var="unequal", welch_correction=True)
+    assert found == pytest.approx((reference.pvalue, reference.df_denom))
 
 
 def test_agreement_by_luck_does_not_narrow_the_interval():
