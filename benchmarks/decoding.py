@@ -80,12 +80,12 @@ def bare_step(target: Target, drafter: Drafter, length: int, committed: int, rep
     first = target.forward(ids, layer_ids=layers, position_ids=cache.rows.positions, cache=cache)
     assert first.features is not None
     context = drafter.project_context(first.features, torch.arange(length))
-    cache.rows.lengths = torch.tensor([length])
+    cache.rows.lengths = [length]
     block = ids[:, :size]
     times = []
     for _ in range(repeats):
         started = time.perf_counter()
-        hidden = drafter(head.embed(block)[:, None], cache.rows.lengths[:, None], context)
+        hidden = drafter(head.embed(block)[:, None], torch.tensor([[length]]), context)
         (hidden[:, 0, 1:] @ head.weight.T).argmax(-1)
         cache.rows.begin(size)
         out = target.forward(

@@ -7,6 +7,9 @@ The plan, ``reports/plan.yaml``:
       - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
       - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
+    serving:
+      - {run: serving-smollm2, baseline: plain, bounds: {ttft_s: 2.0}}    # an experiment of drafters.throughput
+
 ``name``, ``question``, ``protocol``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as
 for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
 """
@@ -24,10 +27,12 @@ from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import DataError, Parser, UsageError
+from analysis.measures.serving import serving
+from analysis.report.sections.serving import headline
 from analysis.report.sections.study import pair_folder
-from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds
+from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds, write_serving
 from analysis.runlog.addresses import MANIFEST, default_reports, find_runs_folder, resolve
-from analysis.runlog.reading import read_manifest
+from analysis.runlog.reading import Run, read_manifest
 
 
 class PlanEntry(BaseModel):
@@ -63,12 +68,40 @@ def _list(runs: str | list[str]) -> list[str]:
     return [runs] if isinstance(runs, str) else runs
 
 
+class ServingEntry(BaseModel):
+    """One serving experiment of the plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: str
+    baseline: str | None = None
+    bounds: dict[str, float] = {}
+    name: str | None = None
+    question: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of the report's folder."""
+        return Path(self.run).name
+
+    @property
+    def runs(self) -> list[str]:
+        """The one run."""
+        return [self.run]
+
+
 class Plan(BaseModel):
     """``reports/plan.yaml``."""
 
     model_config = ConfigDict(extra="forbid")
 
     comparisons: list[PlanEntry]
+    serving: list[ServingEntry] = []
+
+    @property
+    def entries(self) -> list[PlanEntry | ServingEntry]:
+        """Every report of the plan, in order."""
+        return [*self.comparisons, *self.serving]
 
 
 def read_plan(path: Path) -> Plan:
@@ -101,36 +134,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     path: Path = parser.parse_args(argv).plan or default_plan()
     plan = read_plan(path)
     failures = []
-    for number, entry in enumerate(plan.comparisons, start=1):
+    for number, entry in enumerate(plan.entries, start=1):
         try:
             outcome = _write(entry, path.parent)
         except DataError as error:
             outcome = f"skipped: {error}"
             failures.append(f"{_title(entry)}: {error}")
-        print(f"[{number}/{len(plan.comparisons)}] {_title(entry)}: {outcome}", flush=True)
+        print(f"[{number}/{len(plan.entries)}] {_title(entry)}: {outcome}", flush=True)
     if unlisted := _unlisted(plan):
         print(f"runs not in the plan: {', '.join(unlisted)}")
     if failures:
-        raise DataError(f"{len(failures)} of {len(plan.comparisons)} comparisons failed; the first: {failures[0]}")
+        raise DataError(f"{len(failures)} of {len(plan.entries)} reports failed; the first: {failures[0]}")
     return 0
 
 
 def planned_folders(plan: Plan) -> list[str]:
     """The names of the folders that the plan's reports have."""
-    return [entry.folder for entry in plan.comparisons]
+    return [entry.folder for entry in plan.entries]
 
 
-def _title(entry: PlanEntry) -> str:
+def _title(entry: PlanEntry | ServingEntry) -> str:
+    if isinstance(entry, ServingEntry):
+        return f"serving {entry.run}"
     return f"{', '.join(_list(entry.a))} vs {', '.join(_list(entry.b))}"
 
 
-def _write(entry: PlanEntry, reports: Path) -> str:
+def _write(entry: PlanEntry | ServingEntry, reports: Path) -> str:
     """Write one report of the plan unless one of its runs is unfinished; returns the outcome for the user."""
     for run in entry.runs:
         status = read_manifest(resolve(run)).status
         if status != "complete":
             return f"skipped: {run} is {status}, not complete"
     options: dict[str, Any] = {"title": entry.name, "question": entry.question}
+    if isinstance(entry, ServingEntry):
+        found = serving(Run.open(resolve(entry.run)), entry.baseline, entry.bounds)
+        return f"{headline(found)}; {write_serving(found, reports / entry.folder, **options)}"
     if isinstance(entry.a, list):
         if unused := [name for name in ("controls", "hypothesis") if getattr(entry, name)]:
             raise DataError(
@@ -152,5 +190,5 @@ def _write(entry: PlanEntry, reports: Path) -> str:
 def _unlisted(plan: Plan) -> list[str]:
     """Runs of the nearest ``runs/`` folder that the plan does not compare."""
     runs = find_runs_folder()
-    listed = {Path(run).name for entry in plan.comparisons for run in entry.runs}
+    listed = {Path(run).name for entry in plan.entries for run in entry.runs}
     return sorted(p.parent.name for p in runs.glob(f"*/{MANIFEST}") if p.parent.name not in listed) if runs else []

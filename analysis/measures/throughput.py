@@ -64,20 +64,23 @@ def throughput(a: Run, b: Run) -> Throughput | None:
     levels = [
         (level, blocks.droplevel(0)) for level, blocks in means.dropna(subset=["A", "B"]).groupby(level=0, dropna=False)
     ]
-    estimates = adjust([_estimate(blocks) for _, blocks in levels])
+    estimates = adjust([block_estimate(blocks) for _, blocks in levels])
     return Throughput(trials, tuple(_ratio(*level, e) for level, e in zip(levels, estimates, strict=True)))
 
 
 def _trials(run: Run, side: str) -> pd.DataFrame:
-    """Trials of the run's own arm: all but plain decoding's."""
+    """Trials of the run's own arm: all but plain decoding's; none of a run that holds several arms."""
     if not run.has("throughput"):
         return pd.DataFrame(columns=list(TRIALS))
     table = run.read("throughput").to_pandas(integer_object_nulls=True)
     table = table[table["arm"] != PLAIN].assign(side=side)
+    if table["arm"].nunique() > 1:  # an experiment of several arms, which analysis.serving reports on
+        return pd.DataFrame(columns=list(TRIALS))
     return table[list(TRIALS)].sort_values(["concurrency", "block", "trial"], ignore_index=True)
 
 
-def _estimate(blocks: pd.DataFrame) -> Estimate:
+def block_estimate(blocks: pd.DataFrame) -> Estimate:
+    """B - A of logarithms, columns A and B, a block a row: a t interval over blocks."""
     a, b = blocks["A"].to_numpy(), blocks["B"].to_numpy()
     return of_values(a, b, a == b, map(str, blocks.index), THROUGHPUT, by=Method.T)
 

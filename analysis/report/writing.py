@@ -11,13 +11,16 @@ from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.errors import UsageError
 from analysis.measures.aggregate import TotalsComparison
+from analysis.measures.serving import Serving
 from analysis.measures.times_alone import TimesComparison
 from analysis.report import render
 from analysis.report.plots import everything as plots
+from analysis.report.plots import serving as serving_plots
 from analysis.report.plots import style as figures
 from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
 from analysis.report.result import matrix_json, seeds_json, times_json, to_json, totals_json, values_json
+from analysis.report.sections import serving as serving_sections
 from analysis.report.sections import times, totals
 from analysis.report.sections.study import pair_folder
 from analysis.runlog.writing import write_atomic
@@ -60,6 +63,13 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
     files = {RESULT: seeds_json(study, title=title, question=question)}
     text = render.seeds(study, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, _names((SEEDS, BY_DATASET)))
+
+
+def write_serving(found: Serving, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of a serving experiment."""
+    drawn = serving_plots.draw_all(found)
+    text = serving_sections.report(found, drawn, title=title, question=question)
+    return _write(folder, drawn, {}, text, _names((serving_plots.SERVING, serving_plots.SWEEP)))
 
 
 def write_totals(comparison: TotalsComparison, folder: Path) -> Path:

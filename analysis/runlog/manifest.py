@@ -108,6 +108,7 @@ class Manifest(_Record):
     drafter: Drafter | None = None
     training: Training | None = None
     evaluations: dict[str, Evaluation] = Field(default_factory=dict)
+    serving: dict[str, Any] | None = None  # a serving experiment: its plan, and what our own decoder counted
     environment: Environment = Field(default_factory=Environment)
     timings: dict[str, float] = Field(default_factory=dict)  # seconds per stage
     caveats: list[str] = Field(default_factory=list)

@@ -11,7 +11,7 @@ Layer ids are stored and never recomputed. A public DFlare checkpoint (AngelSlim
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -31,6 +31,7 @@ _SHAPES = (
     *("rms_norm_eps", "attention_bias", "vocab_size", "max_position_embeddings"),
 )
 _AXES = tuple(DrafterAxes.model_fields)
+Layout = Literal["zlab", "speculators", "angelslim"]
 PLAIN = "DFlashDraftModel"
 _FUSION_NAMES = {"concat": "", "gated": "Gated", "layerwise": "Layerwise", "layerwise_gated": "LayerwiseGated"}
 _DFLARE = "QwenDFlareDraftModel"  # AngelSlim's; it states no fusion, being of one kind
@@ -43,8 +44,8 @@ def architecture(config: DrafterAxes) -> str:
     return f"DFlash{_FUSION_NAMES[config.fusion]}{separate}DraftModel"
 
 
-def zlab_config(config: DrafterConfig) -> dict[str, Any]:
-    """``config.json`` in the z-lab layout."""
+def zlab_config(config: DrafterConfig, dtype: str = "float32") -> dict[str, Any]:
+    """``config.json`` in the z-lab layout; ``dtype``: of the tensors beside it."""
     method: dict[str, Any] = {
         "mask_token_id": config.mask_token_id,
         "target_layer_ids": list(config.target_layer_ids),
@@ -58,14 +59,30 @@ def zlab_config(config: DrafterConfig) -> dict[str, Any]:
         "block_size": config.block_size,
         "dflash_config": method,
         "num_target_layers": config.num_target_layers,
-        **_layers(config),
+        **_layers(config, dtype),
     }
     if config.draft_vocab is not None:
         data["draft_vocab_size"] = len(config.draft_vocab)
     return data
 
 
-def speculators_config(config: DrafterConfig, verifier: str, verifier_architectures: list[str]) -> dict[str, Any]:
+def angelslim_config(config: DrafterConfig, dtype: str = "float32") -> dict[str, Any]:
+    """``config.json`` as AngelSlim writes that of a DFlare drafter.
+
+    Raises DataError for any other drafter, and for a draft vocabulary: the layout has no place for them.
+    """
+    meant = {"fusion": "layerwise", "kv": "separate", "kv_norm": "shared", "fusion_norm": "after"}
+    if other := [name for name, value in meant.items() if getattr(config, name) != value]:
+        raise DataError(f"the angelslim layout is for DFlare; this drafter has {other[0]} {getattr(config, other[0])}")
+    if config.draft_vocab is not None:
+        raise DataError("the angelslim layout has no draft vocabulary; --full-head leaves it out")
+    method = {"mask_token_id": config.mask_token_id, "target_layer_ids": list(config.target_layer_ids)}
+    return zlab_config(config, dtype) | {"architectures": [_DFLARE], "dflash_config": method}
+
+
+def speculators_config(
+    config: DrafterConfig, verifier: str, verifier_architectures: list[str], dtype: str = "float32"
+) -> dict[str, Any]:
     """``config.json`` in the speculators layout, for the target ``verifier`` (hub id or path).
 
     Raises DataError for a drafter that is not plain DFlash: the layout has no place for anything else.
@@ -83,9 +100,10 @@ def speculators_config(config: DrafterConfig, verifier: str, verifier_architectu
         "draft_vocab_size": config.vocab_size if config.draft_vocab is None else len(config.draft_vocab),
         "mask_token_id": config.mask_token_id,
         "sample_from_anchor": False,
-        "sliding_window_non_causal": False,
+        # read by vLLM 0.32 as the opposite of "every layer is causal", whatever the layers' windows
+        "sliding_window_non_causal": True,
         "num_target_layers": config.num_target_layers,  # not of the layout, which keeps fields that it does not know
-        "transformer_layer_config": _layers(config),
+        "transformer_layer_config": _layers(config, dtype),
         "speculators_config": {
             "algorithm": "dflash",
             "default_proposal_method": "greedy",
@@ -93,11 +111,11 @@ def speculators_config(config: DrafterConfig, verifier: str, verifier_architectu
             "verifier": {"name_or_path": verifier, "architectures": verifier_architectures},
         },
         "tie_word_embeddings": False,
-        "dtype": "float32",
+        "dtype": dtype,
     }
 
 
-def _layers(config: DrafterConfig) -> dict[str, Any]:
+def _layers(config: DrafterConfig, dtype: str) -> dict[str, Any]:
     return {
         "model_type": "qwen3",
         "num_hidden_layers": config.num_layers,
@@ -106,7 +124,7 @@ def _layers(config: DrafterConfig) -> dict[str, Any]:
         "hidden_act": "silu",
         **write_rope(config.rope_parameters),
         "tie_word_embeddings": False,
-        "dtype": "float32",
+        "dtype": dtype,
     }
 
 

@@ -1,11 +1,14 @@
-"""Write a drafter for other tools: ``python -m drafters.export RUN DIR --format zlab|speculators``.
+"""Write a drafter for other tools: ``python -m drafters.export RUN DIR --format zlab|speculators|angelslim``.
 
 ``zlab`` is the layout of the published DFlash drafters, ours too; ``speculators`` that of vllm-project/speculators,
-with the target's frozen parts beside the drafter's. The way back is the same command: RUN may be a checkpoint folder
-in either layout, which training (``training.init_from``) and decoding read as well.
+with the target's frozen parts beside the drafter's; ``angelslim`` that of a plain DFlare. The way back is the same
+command: RUN may be a checkpoint folder in any of them, which training (``training.init_from``) and decoding read as
+well. Tensors are in the type in which the run's target runs.
 
 A gate that reads nothing from the token (``gate_input: none``) folds into the projection (``--fold-gate``), and what
-is exported is plain DFlash. Nothing is ever dropped: a layout without a place for a fusion is refused.
+is exported is plain DFlash. ``--full-head`` leaves the draft vocabulary out: the reader then drafts with the target's
+whole head. Nothing is dropped otherwise: a layout without a place for a fusion is refused, and so is ``--for`` a reader
+that would drop something. DIR gets a README.md that says who reads it, how, and who must not.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -24,16 +27,16 @@ from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import write_atomic
 from drafters.checkpoints.folder import load_drafter, state_tensors
-from drafters.checkpoints.layouts import speculators_config, zlab_config
+from drafters.checkpoints.layouts import Layout, angelslim_config, speculators_config, zlab_config
+from drafters.checkpoints.readers import READERS, check_reader, readme, unsafe_readers
 from drafters.commands.train import FINAL
 from drafters.config import DrafterConfig
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
 from drafters.model.fusion import GatedFusion
 from drafters.model.head import Head
+from drafters.target import smollm2
 from drafters.target.frozen import Target
-
-Layout = Literal["zlab", "speculators"]
 
 
 def fold_gate(drafter: Drafter) -> Drafter:
@@ -53,10 +56,23 @@ def fold_gate(drafter: Drafter) -> Drafter:
     return fold_constants(drafter, fusion.gate(torch.zeros(shape, device=fusion.fc.weight.device)).detach())
 
 
+def without_draft_vocabulary(drafter: Drafter) -> Drafter:
+    """The same weights, drafting from the target's whole vocabulary."""
+    whole = Drafter(drafter.config.model_copy(update={"draft_vocab": None}))
+    whole.load_state_dict(drafter.state_dict())
+    return whole.eval()
+
+
 def export(
-    drafter: Drafter, folder: Path, layout: Layout, target: Target | None = None, verifier: str | None = None
+    drafter: Drafter,
+    folder: Path,
+    layout: Layout,
+    target: Target | None = None,
+    verifier: str | None = None,
+    *,
+    dtype: str = "float32",
 ) -> None:
-    """Write ``drafter`` to ``folder``, which appears whole or not at all.
+    """Write ``drafter`` to ``folder``, which appears whole or not at all; its tensors in ``dtype``.
 
     ``target`` gives what the layout keeps of it (see :func:`wants_target`); ``verifier`` says where it is to be
     found (default: its id). Raises DataError for a folder that holds something, a target of other shapes, and a
@@ -78,19 +94,23 @@ def export(
         if layout == "speculators" or config.draft_vocab is not None:
             tensors["lm_head.weight"] = _plain(Head(target, config).weight)
     if layout == "zlab":
-        data = zlab_config(config)
+        data = zlab_config(config, dtype)
+    elif layout == "angelslim":
+        data = angelslim_config(config, dtype)
     else:
         assert target is not None, "see wants_target"
-        data = speculators_config(config, verifier or target.id, [type(target.model).__name__])
+        data = speculators_config(config, verifier or target.id, [type(target.model).__name__], dtype)
         tensors["embed_tokens.weight"] = _plain(target.embed(torch.arange(config.vocab_size, device=target.device)))
         if config.draft_vocab is not None:
             tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool)
             tensors["t2d"][list(config.draft_vocab)] = True
+    typed = {name: t.to(getattr(torch, dtype)) if t.is_floating_point() else t for name, t in tensors.items()}
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     write_atomic(temporary / "config.json", json.dumps(data, indent=2) + "\n")
-    save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+    write_atomic(temporary / "README.md", readme(layout, config, target.id if target else None))
+    save_file(typed, temporary / "model.safetensors", metadata={"format": "pt"})
     if folder.is_dir():
         folder.rmdir()
     temporary.rename(folder)
@@ -115,7 +135,7 @@ def _checkpoint(reference: str) -> tuple[Path, Any]:
 
 
 def _find_target(reference: str | None, manifest: Any) -> tuple[Target, str]:
-    """The target and how it was found. Raises UsageError if nothing names it, DataError if it is another one."""
+    """The target and how it is found. Raises UsageError if nothing names it, DataError if it is another one."""
     trained = manifest.training.settings if manifest and manifest.training else {}
     reference = reference or trained.get("target")
     if reference is None:
@@ -124,7 +144,44 @@ def _find_target(reference: str | None, manifest: Any) -> tuple[Target, str]:
     known = manifest.target.sha256 if manifest and manifest.target else None
     if known is not None and target.info().sha256 != known:
         raise DataError(f"target '{reference}' is not the one that this run was trained for: its weights differ")
-    return target, reference
+    return target, _resolvable(reference)
+
+
+def _resolvable(reference: str) -> str:
+    """A path or hub id that other tools find too."""
+    if reference == smollm2.NAME:
+        return str(smollm2.converted_folder())
+    return str(Path(reference).resolve()) if Path(reference).is_dir() else reference
+
+
+def export_run(
+    reference: str,
+    folder: Path,
+    layout: Layout,
+    *,
+    target: str | None = None,
+    fold: bool = False,
+    full_head: bool = False,
+    reader: str | None = None,
+) -> Drafter:
+    """Export the drafter of a run or checkpoint folder (see :func:`main`); returns what was written."""
+    checkpoint, manifest = _checkpoint(reference)
+    drafter = load_drafter(checkpoint)
+    if fold:
+        drafter = fold_gate(drafter)
+    if full_head:
+        drafter = without_draft_vocabulary(drafter)
+    # refused before the target is loaded, if it must be
+    if layout == "speculators":
+        speculators_config(drafter.config, "", [])
+    elif layout == "angelslim":
+        angelslim_config(drafter.config)
+    if reader is not None:
+        check_reader(reader, layout, drafter.config)
+    trained = manifest.training.settings if manifest and manifest.training else {}
+    found = _find_target(target, manifest) if wants_target(drafter.config, layout) else ()
+    export(drafter, folder, layout, *found, dtype=trained.get("target_dtype", "float32"))
+    return drafter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,17 +189,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m drafters.export", description="Write a drafter in a layout that others read.")
     parser.add_argument("run", metavar="RUN", help="run folder, name under runs/, or checkpoint folder")
     parser.add_argument("folder", metavar="DIR", help="where to write; must be new or empty")
-    parser.add_argument("--format", choices=["zlab", "speculators"], required=True)
+    parser.add_argument("--format", choices=list(READERS), required=True)
     parser.add_argument("--fold-gate", action="store_true", help="fold a gate that reads no token into the projection")
+    parser.add_argument("--full-head", action="store_true", help="leave the draft vocabulary out")
+    readers = sorted({reader for found in READERS.values() for reader in found})
+    parser.add_argument("--for", dest="reader", choices=readers, help="refuse what this reader would misread")
     parser.add_argument("--target", metavar="REF", help="the drafter's target (default: the run's)")
     args = parser.parse_args(argv)
-    checkpoint, manifest = _checkpoint(args.run)
-    drafter = load_drafter(checkpoint)
-    if args.fold_gate:
-        drafter = fold_gate(drafter)
-    if args.format == "speculators":
-        speculators_config(drafter.config, "", [])  # refused before the target is loaded, if it must be
-    found = _find_target(args.target, manifest) if wants_target(drafter.config, args.format) else ()
-    export(drafter, Path(args.folder), args.format, *found)
+    drafter = export_run(
+        args.run,
+        Path(args.folder),
+        args.format,
+        target=args.target,
+        fold=args.fold_gate,
+        full_head=args.full_head,
+        reader=args.reader,
+    )
     print(f"{args.folder}: {args.format} layout, {sum(p.numel() for p in drafter.parameters()):,} parameters")
+    for reader, why in unsafe_readers(args.format, drafter.config).items():
+        print(f"not for {reader}: {why}")
     return 0

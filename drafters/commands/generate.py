@@ -14,13 +14,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from analysis.errors import DataError, Parser, run_command
+from analysis.errors import Parser, run_command
 from analysis.runlog.addresses import resolve
 from drafters.commands.evaluate import common_target, load_arm
 from drafters.commands.train import default_device
 from drafters.config import parse
 from drafters.decoding.decode import Decoded, decode
-from drafters.evaluation.arms import BlockArm
+from drafters.evaluation.arms import proposer_of
 from drafters.evaluation.generation import GenerateSettings
 from drafters.model.acceptance import StepCount
 from drafters.target.frozen import Target
@@ -92,12 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = Path(resolve(args.run))
     target = common_target([folder], args.device)
     arm = load_arm(folder, target, args.device)
-    if not isinstance(arm, BlockArm):
-        raise DataError(f"{folder}: the next-token baseline has no decoder; choose a trained drafter")
     prompt = target.encode_chat([{"role": "user", "content": args.prompt}])
     console = Console(highlight=False)
-    decode(target, arm.drafter, [prompt], max_new_tokens=8)  # the first pass of anything is slow
-    drafted = decode(target, arm.drafter, [prompt], on_tokens=Stream(target, console), **settings)
+    decode(target, proposer_of(arm, target), [prompt], max_new_tokens=8)  # the first pass of anything is slow
+    drafted = decode(target, proposer_of(arm, target), [prompt], on_tokens=Stream(target, console), **settings)
     plain = decode(target, None, [prompt], **settings)
     console.print("\n")
     console.print(pattern(target, drafted.sequences[0]), soft_wrap=True)

@@ -60,7 +60,7 @@ def check_masks(target: Target) -> None:
     cache.rows.begin(3)
     prompt = torch.stack((first, second.expand(3)))  # what follows the second row's only token is overwritten
     target.forward(prompt, position_ids=cache.rows.positions, cache=cache)
-    cache.rows.lengths = torch.tensor([3, 1], device=target.device)
+    cache.rows.lengths = [3, 1]
     cache.rows.begin(2)
     mask = attention_mask(target, cache.rows.mask())
     try:

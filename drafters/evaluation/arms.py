@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from drafters.decoding.lookup import lookup
+from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer, Proposer
 from drafters.model.drafter import Context, Drafter
 from drafters.model.fusion import Contributions
 from drafters.model.head import Head, OutputRows, vocabulary_of
@@ -205,3 +206,22 @@ class NextTokenArm(TrainingFreeArm):
         slots = np.arange(1, self.block_size)
         drafts = np.stack(chain, axis=1)[:, 1:]
         return np.where(slots < passage.sizes[:, None], drafts, NO_DRAFT)
+
+
+def proposer_of(arm: Arm, target: Target, block_size: int | None = None, confidence: float = 0.0) -> Proposer:
+    """What proposes an arm's tokens in the decoding loop, in blocks of at most ``block_size`` (default: the arm's).
+
+    ``confidence``: see :class:`~drafters.decoding.proposers.BlockProposer`. Raises ValueError for a block size or a
+    confidence that the arm cannot have.
+    """
+    if isinstance(arm, BlockArm):
+        return BlockProposer(target, arm.drafter, block_size, confidence)
+    if confidence:
+        raise ValueError("confidence requires a trained drafter")
+    size = arm.block_size if block_size is None else block_size
+    if not 2 <= size <= arm.block_size:
+        raise ValueError(f"block size {size} is not within 2..{arm.block_size}, that of the arm")
+    if isinstance(arm, NextTokenArm):
+        return NextTokenProposer(arm.successor, size)
+    assert isinstance(arm, LookupArm)
+    return LookupProposer(size)

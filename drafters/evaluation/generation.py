@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from analysis.errors import DataError
 from analysis.runlog.outputs import hash_of_tokens, repetition
 from drafters.decoding.decode import Decoded, DecodeOutput, Seconds, decode
 from drafters.decoding.sampling import Sampling
-from drafters.evaluation.arms import Arm, BlockArm
+from drafters.evaluation.arms import Arm, proposer_of
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import Target
@@ -71,8 +70,8 @@ class Generate:
         """Decode a little in every mode, unlogged: the first pass of anything is slow, on a GPU by seconds, and would
         be charged to plain decoding, which comes first."""
         tokens = [self.target.encode_chat(messages(prompt))]
-        for drafter in (None, *map(_drafter, arms)):
-            decode(self.target, drafter, tokens, max_new_tokens=_WARM_UP, sampling=self.settings.sampling)
+        for proposer in (None, *(proposer_of(arm, self.target) for arm in arms)):
+            decode(self.target, proposer, tokens, max_new_tokens=_WARM_UP, sampling=self.settings.sampling)
 
     def batch(self, prompts: Sequence[Prompt], arms: Sequence[Arm]) -> list[BatchRows]:
         """Rows of every arm for a batch of prompts, turn after turn, sample after sample.
@@ -115,13 +114,11 @@ class Generate:
         for arm in order:
             mode = "plain" if arm is None else "draft"
             keys = [(self.settings.seed, mode, prompt.prompt_id, turn, sample) for prompt in prompts]
-            drafter = None if arm is None else _drafter(arms[arm])
             output = decode(
                 self.target,
-                drafter,
+                None if arm is None else proposer_of(arms[arm], self.target, self.settings.block_size),
                 tokens,
                 max_new_tokens=self.settings.max_new_tokens,
-                block_size=None if arm is None else self.settings.block_size,
                 sampling=self.settings.sampling,
                 keys=keys,
             )
@@ -189,12 +186,6 @@ def top_two_margin(target: Target, tokens: Sequence[int]) -> float:
     assert logits is not None
     best = logits[0, -1].float().topk(2).values
     return float(best[0] - best[1])
-
-
-def _drafter(arm: Arm) -> Any:
-    if not isinstance(arm, BlockArm):
-        raise DataError("a baseline without training has no decoder; evaluate it with --protocol replay or prefix")
-    return arm.drafter
 
 
 def _timing(seconds: Seconds) -> dict[str, float]:

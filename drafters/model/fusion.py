@@ -17,12 +17,14 @@ not, are in drafters.model.layerwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from drafters.config import DrafterConfig
+if TYPE_CHECKING:  # vLLM's plugin uses these modules where nothing else of ours is installed
+    from drafters.config import DrafterConfig
 
 
 class RMSNorm(nn.Module):

@@ -18,11 +18,15 @@ layer floor(i T / D) (AngelSlim). ``distance``: -2 |j - j*| with j* = round(i (T
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 
-from drafters.config import DrafterConfig
 from drafters.model.fusion import Fusion, RMSNorm, rms_normalise
+
+if TYPE_CHECKING:
+    from drafters.config import DrafterConfig
 
 
 def initial_logits(choice: str, draft_layers: int, target_layers: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError, run_command
 from drafters.checkpoints.folder import load_drafter, weights_sha256
+from drafters.checkpoints.readers import check_reader, unsafe_readers
 from drafters.commands import export, train
 from drafters.config import DrafterChoice, complete
 from drafters.model.drafter import Drafter
@@ -100,7 +101,7 @@ def test_speculators_layout(tiny, tmp_path, vocab):
         "draft_vocab_size": size,
         "mask_token_id": 3,
         "sample_from_anchor": False,
-        "sliding_window_non_causal": False,
+        "sliding_window_non_causal": True,  # False makes every layer causal in vLLM
     }.items() <= data.items()
     assert data["speculators_config"] == {
         "algorithm": "dflash",
@@ -208,6 +209,88 @@ def test_public_dflare_loads(tiny, tmp_path):
             parameter.copy_(parameter.bfloat16())
     assert same(public, ours)
     assert torch.equal(outputs(public), outputs(ours))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tensors_are_in_the_targets_type(tiny, tmp_path, dtype):
+    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny, dtype=dtype)
+    data, tensors = read(tmp_path / "out")
+    assert data["dtype"] == dtype
+    kinds = {name: tensor.dtype for name, tensor in tensors.items()}
+    assert kinds.pop("d2t") == torch.int64 and set(kinds.values()) == {getattr(torch, dtype)}
+
+
+def test_a_full_head_leaves_the_draft_vocabulary_out(tiny, tmp_path):
+    ours = drafter_for(tiny, VOCAB)
+    export.export(ours, tmp_path / "ours", "zlab", tiny)
+    written = export.export_run(str(tmp_path / "ours"), tmp_path / "whole", "zlab", full_head=True, reader="sglang")
+    data, tensors = read(tmp_path / "whole")
+    assert written.config.draft_vocab is None
+    assert "draft_vocab_size" not in data and not {"d2t", "lm_head.weight"} & tensors.keys()
+    back = load_drafter(tmp_path / "whole")
+    assert weights_sha256(back) == weights_sha256(written)
+
+
+@pytest.mark.parametrize(
+    ("choice", "vocab", "reader", "refused"),
+    [
+        ({}, None, "sglang", False),
+        ({}, VOCAB, "sglang", True),
+        ({}, VOCAB, "dflash", True),
+        ({}, VOCAB, "vllm", False),
+        ({"fusion": "gated"}, None, "sglang", True),
+        ({"fusion": "gated"}, None, "vllm", False),
+        ({"fusion": "layerwise", "kv": "separate"}, None, "dflash", True),
+        ({}, None, "angelslim", True),
+    ],
+)
+def test_a_reader_that_would_drop_something_is_refused(tiny, choice, vocab, reader, refused):
+    config = drafter_for(tiny, vocab, **choice).config
+    if refused:
+        with pytest.raises(DataError, match=reader):
+            check_reader(reader, "zlab", config)
+        if reader != "angelslim":
+            assert reader in unsafe_readers("zlab", config)
+    else:
+        check_reader(reader, "zlab", config)
+        assert reader not in unsafe_readers("zlab", config)
+
+
+def test_the_folder_says_who_reads_it(tiny, tmp_path):
+    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "Not for sglang" in text and "num_speculative_tokens" in text and "Not for vllm" not in text
+
+
+def test_angelslim_layout_is_that_of_a_public_dflare(tiny, tmp_path):
+    ours = drafter_for(tiny, fusion="layerwise", kv="separate")
+    export.export(ours, tmp_path / "out", "angelslim")
+    data, _ = read(tmp_path / "out")
+    assert data["architectures"] == ["QwenDFlareDraftModel"]
+    assert data["dflash_config"] == {"mask_token_id": 3, "target_layer_ids": [0, 2, 3]}
+    assert same(load_drafter(tmp_path / "out"), ours)
+    others = [{}, {"fusion": "layerwise"}, {"fusion": "layerwise", "kv": "separate", "kv_norm": "own"}]
+    for choice in [*others, {"fusion": "layerwise", "kv": "separate", "fusion_norm": "before"}]:
+        with pytest.raises(DataError, match="DFlare"):
+            export.export(drafter_for(tiny, **choice), tmp_path / "no", "angelslim")
+    with pytest.raises(DataError, match="--full-head"):
+        export.export(drafter_for(tiny, VOCAB, fusion="layerwise", kv="separate"), tmp_path / "no", "angelslim", tiny)
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_verifier_resolves(tiny, tmp_path, target_folder, monkeypatch):
+    monkeypatch.chdir(target_folder.parent)
+    export.export(drafter_for(tiny), tmp_path / "ours", "zlab")
+    export.export_run(str(tmp_path / "ours"), tmp_path / "out", "speculators", target=target_folder.name)
+    verifier = read(tmp_path / "out")[0]["speculators_config"]["verifier"]["name_or_path"]
+    assert verifier == str(target_folder)
+
+
+def test_speculators_own_parser(tiny, tmp_path):
+    speculators = pytest.importorskip("speculators")
+    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny, "org/target")
+    found = speculators.SpeculatorModelConfig.from_pretrained(tmp_path / "out")
+    assert found.speculators_model_type == "dflash" and found.draft_vocab_size == len(VOCAB)
 
 
 def test_a_speculator_that_does_not_say_how_deep_its_target_is(tiny, tmp_path, capsys):

@@ -7,21 +7,38 @@ import torch
 import yaml
 
 from analysis.commands.report import PlanEntry
-from drafters.config import load_config, read_yaml
+from drafters.config import load_config, parse, read_yaml
 from drafters.evaluation.controls import CONTROLS
 from drafters.model.fusion import GatedFusion
+from drafters.serving.plan import ServingPlan
 from tests.drafters.configs import drafter_config
 
 RECIPES = Path(__file__).parents[3] / "drafters" / "recipes"
 NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-common.yaml")
+SERVING = sorted(RECIPES.glob("serving-*.yaml"))
+ARMS = sorted(p for p in RECIPES.glob("*.yaml") if p.name not in NOT_ARMS and p not in SERVING)
 STUDY, SEEDS = (read_yaml(RECIPES / name) for name in ("study.yaml", "study-seeds.yaml"))
 
 
 @pytest.mark.parametrize(
-    "path", sorted(p for p in RECIPES.glob("*.yaml") if p.name not in NOT_ARMS), ids=lambda p: p.stem
+    "path",
+    sorted(p for p in RECIPES.glob("*.yaml") if p.name not in NOT_ARMS and p not in SERVING),
+    ids=lambda p: p.stem,
 )
 def test_an_arm_is_named_as_its_file(path):
     assert load_config(path).name == path.stem
+
+
+@pytest.mark.parametrize("path", SERVING, ids=lambda p: p.stem)
+def test_a_serving_experiment_is_that_of_the_write_up(path):
+    plan = parse(ServingPlan, read_yaml(path), path.name)
+    assert plan.name == path.stem and plan.max_tokens == 64 and plan.ignore_eos and plan.temperature == 0
+    assert sum(source.count for source in plan.prompts) == 24
+    assert next(iter(plan.arms)) == "plain" and plan.arms["plain"].drafter is None
+    made = {load_config(RECIPES / name).name for name in STUDY["arms"]}
+    used = {arm.drafter or arm.model for arm in plan.arms.values()} - {None, "smollm2"}
+    assert used and used <= made
+    assert plan.balanced or plan.arms["plain"].engine != "draftlab"
 
 
 def test_arms_of_the_study_differ_in_drafter_and_loss_alone():

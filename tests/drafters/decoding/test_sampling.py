@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drafters.decoding import decode as decode_module
+from drafters.decoding import loop as loop_module
 from drafters.decoding.decode import decode
+from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer
 from drafters.decoding.sampling import Sampling, accept_sampled
 from drafters.model.drafter import Context
 from tests.tiny import tiny_target
@@ -131,6 +132,19 @@ def test_a_good_drafter_keeps_the_distribution(target):
     assert p_value(target, ScriptedDrafter(target, logits), Sampling(1.0)) > REJECT
 
 
+@pytest.mark.parametrize("confidence", [0.1, 0.5])
+def test_a_block_cut_by_confidence_keeps_the_distribution(target, confidence):
+    logits = target.forward(torch.tensor([[*PROMPT, 0]]), logits=1).logits[0, -1].tolist()
+    proposer = BlockProposer(target, ScriptedDrafter(target, logits), confidence=confidence)
+    assert p_value(target, proposer, Sampling(1.0)) > REJECT
+
+
+@pytest.mark.parametrize("kind", ["lookup", "next token"])
+def test_proposers_without_training_keep_the_distribution(target, kind):
+    proposer = LookupProposer(4) if kind == "lookup" else NextTokenProposer(np.array([1, 2, 3, 4, 0]), 3)
+    assert p_value(target, proposer, Sampling(1.0)) > REJECT
+
+
 def accept_all(draft, q, p, generator):
     return len(draft), int(torch.multinomial(p[len(draft)], 1, generator=generator))
 
@@ -142,7 +156,7 @@ def no_residual(draft, q, p, generator):
 
 @pytest.mark.parametrize("broken", [accept_all, no_residual])
 def test_a_broken_rule_is_found(target, monkeypatch, broken):
-    monkeypatch.setattr(decode_module, "accept_sampled", broken)
+    monkeypatch.setattr(loop_module, "accept_sampled", broken)
     assert p_value(target, ScriptedDrafter(target, DRAFTERS["wrong"]), Sampling(1.0)) < REJECT
 
 

@@ -1,0 +1,1 @@
+"""Serving: a small OpenAI-compatible server over our decoder, and trials of any such server."""
