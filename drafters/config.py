@@ -189,14 +189,14 @@ class TrainingSettings(Settings):
     epochs: int = Field(default=1, ge=1)
     steps: int | None = Field(default=None, ge=1)  # stop (and end the cosine) here instead of after the epochs
     batch: int = Field(default=32, ge=1)  # sequences per forward pass
-    accumulate: int = Field(default=1, ge=1)  # forward passes per optimizer step
+    accumulate: int = Field(default=1, ge=1)  # forward passes per optimizer step, of all ranks together
     anchors: int = Field(default=512, ge=1)  # per sequence, without replacement
     lr: float = 6e-4
     warmup: float = Field(default=0.04, ge=0, lt=1)
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip: float = 1.0
-    precision: Literal["auto", "bfloat16", "float32"] = "auto"  # of matrix products; weights are float32
+    precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"  # of matrix products; weights are float32
     checkpoint_every: int = Field(default=200, ge=1)
     init_from: str | None = None  # a checkpoint folder to start from (drafters.training.warm_start)
     # of W_c in concat and gated fusions: N(0, 0.02), or the states' own basis at equal norm (ConcatFusion.keep_basis)

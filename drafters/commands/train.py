@@ -4,6 +4,10 @@ Makes ``runs/<name>/``: corpus (shared by all arms that want the same), training
 ``history.parquet``, ``fusion.parquet`` for a layer-wise fusion, final weights in ``checkpoints/final``. The same
 command again: a finished run says so, a stopped one goes on and ends bit-equal to one that was never stopped,
 other settings are refused.
+
+Under torchrun (``torchrun --nproc-per-node N -m drafters.train CONFIG``) N ranks share the ``training.accumulate``
+micro-batches of every step. The settings are the same, and so is the result, to rounding; a run may go on with another
+number of ranks. Rank 0 writes. On GPUs this is experimental: it has been tested on CPUs.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 
-from analysis.errors import DataError, Parser
+from analysis.errors import DataError, DraftlabError, Parser
 from analysis.runlog import manifest as records
 from analysis.runlog.addresses import MANIFEST, find_runs_folder
 from analysis.runlog.manifest import Manifest, settings_hash
@@ -34,8 +39,9 @@ from drafters.model import fusion_table
 from drafters.progress import progress, say
 from drafters.prompts.sources import Prompt, load_prompts, prompt_set_hash, remove_overlap
 from drafters.provenance import environment
-from drafters.ranks import refuse_several_ranks
+from drafters.ranks import Rank
 from drafters.target.frozen import Target, default_layer_ids
+from drafters.training.group import Group, LostRankError, joined
 from drafters.training.trainer import Trainer, native_precision
 
 #: Of a corpus without stored features, for the mean gate that the frozen control takes.
@@ -50,13 +56,17 @@ def run_folder(name: str, run: str | None) -> Path:
 
 
 def train(config: RunConfig, folder: Path, device: str) -> str:
-    """Train ``config`` into ``folder``; returns a line for the user.
+    """Train ``config`` into ``folder``, on this process or, under torchrun, on all ranks; returns a line for the user.
 
-    Raises UsageError under torchrun with several processes, DataError if the folder holds a run with other settings.
+    Raises DataError if the folder holds a run with other settings, LostRankError if another rank stops.
     """
-    refuse_several_ranks("training")
-    settings = config.model_dump(mode="json")
-    writer = _open_run(config, settings, folder)
+    with joined(device) as group:
+        return _train(config, folder, device, group)
+
+
+def _train(config: RunConfig, folder: Path, device: str, group: Group) -> str:
+    """All ranks do this; rank 0 alone writes."""
+    writer = _begin(config, folder, group)
     manifest = writer.manifest
     assert manifest.training is not None
     if manifest.training.status == "complete":
@@ -80,7 +90,8 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     if manifest.training.precision is None:  # a training goes on in the precision that it began with
         asked = config.training.precision
         manifest.training.precision = native_precision(device) if asked == "auto" else asked
-    trainer = Trainer(config, drafter_config, corpus, target, device, manifest.training.precision)
+    precision = group.from_leader(manifest.training.precision)
+    trainer = Trainer(config, drafter_config, corpus, target, device, precision, group)
     manifest.drafter = records.Drafter(
         config=drafter_config.model_dump(mode="json", exclude={"draft_vocab"})
         | {"draft_vocab": len(drafter_config.draft_vocab) if drafter_config.draft_vocab else None},
@@ -92,21 +103,25 @@ def train(config: RunConfig, folder: Path, device: str) -> str:
     manifest.training.examples = len(corpus)
     checkpoints = folder / "checkpoints"
     _resume(trainer, writer, checkpoints)
-    remember_prompts(checkpoints, prompts)
-    writer.save()
+    if group.leads:
+        remember_prompts(checkpoints, prompts)
+        writer.save()
 
     started = time.monotonic() - sum(row["seconds"] for row in trainer.history)
-    with progress(f"train {config.name}", trainer.steps, trainer.step) as tick:
+    shown = progress(f"train {config.name}", trainer.steps, trainer.step) if group.leads else nullcontext(_untold)
+    with shown as tick:
         while trainer.step < trainer.steps:
             row = trainer.train_step()
             _validate(trainer, row, config.validation, validation)
             length = row["val_accepted_length"] or row["accepted_length"] or 0.0
             tick(trainer.step, f"loss {row['loss'] or 0:.3f}, accepted length {length:.2f}")
-            if trainer.step % config.training.checkpoint_every == 0 and trainer.step < trainer.steps:
+            due = trainer.step % config.training.checkpoint_every == 0 and trainer.step < trainer.steps
+            if due and group.leads:
                 _save(trainer, writer, checkpoints)
-    _finish(trainer, writer, checkpoints)
     manifest.timings["train_s"] = time.monotonic() - started
-    writer.save()
+    if group.leads:
+        _finish(trainer, writer, checkpoints)
+        writer.save()
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
 
 
@@ -166,7 +181,25 @@ def _validation_corpora(
     return corpora
 
 
-def _open_run(config: RunConfig, settings: dict, folder: Path) -> RunWriter:
+def _untold(done: int, note: str) -> None:
+    """What ranks beside the first show of their progress."""
+
+
+def _begin(config: RunConfig, folder: Path, group: Group) -> RunWriter:
+    """The run folder, opened by rank 0; what it raises, all ranks raise."""
+    writer, failure = None, None
+    if group.leads:
+        try:
+            writer = _open_run(config, folder)
+        except DraftlabError as error:
+            failure = error
+    if failure := group.from_leader(failure):
+        raise failure
+    return writer or RunWriter.resume(folder)
+
+
+def _open_run(config: RunConfig, folder: Path) -> RunWriter:
+    settings = config.model_dump(mode="json")
     digest = settings_hash(settings)
     if (folder / MANIFEST).exists():
         if other := _other_settings(read_manifest(str(folder)), config):
@@ -281,10 +314,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     parser = Parser(prog="python -m drafters.train", description="Train one drafter and log its history.")
     parser.add_argument("config", help="YAML configuration of the arm, such as drafters/recipes/study-dflash.yaml")
-    parser.add_argument("--run", metavar="DIR", help="run folder (default: runs/<name of the configuration>)")
+    parser.add_argument(
+        *("--run", "--folder"),
+        dest="run",
+        metavar="DIR",
+        help="run folder (default: runs/<name of the configuration>); torchrun takes --run for its own: --folder there",
+    )
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--device", default=default_device())
     args = parser.parse_args(argv)
     config = load_config(args.config, args.overrides)
-    print(train(config, run_folder(config.name, args.run), args.device))
+    follows = Rank.of_environment().number > 0
+    try:
+        line = train(config, run_folder(config.name, args.run), args.device)
+    except DraftlabError as error:
+        if follows and not isinstance(error, LostRankError):  # rank 0 says it
+            return int(error.exit_code)
+        raise
+    if not follows:
+        print(line)
     return 0

@@ -1,4 +1,4 @@
-"""One optimizer step at a time: data in a fixed order, blocks, loss, AdamW, history.
+"""One optimizer step at a time: data in a fixed order, blocks, loss, AdamW, history; on one rank or many.
 
 Everything random is keyed by names (drafters.keyed), so a step depends on the configuration, the corpus and
 the step number alone. The gradient of a step is sum(w CE) / sum(w) over all its micro-batches.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from analysis.errors import UsageError
 from drafters.checkpoints.folder import load_drafter, load_training_state, save_training_state
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus.build import Corpus, CorpusExample
@@ -27,6 +29,7 @@ from drafters.model.drafter import Drafter
 from drafters.model.fusion import ConcatFusion
 from drafters.model.head import Head, OutputRows
 from drafters.target.frozen import Target
+from drafters.training.group import Group
 from drafters.training.losses import BlockLoss, Weights, block_loss, step_weights
 from drafters.training.warm_start import warm_start
 
@@ -89,7 +92,8 @@ def collate(
 class Trainer:
     """Trains one drafter on a corpus; state is the step, the weights, the moments and the data hash.
 
-    ``precision``: of the matrix products (``bfloat16`` or ``float32``); weights, moments and sums are float32.
+    ``precision``: of the matrix products; weights, moments and the residual stream are float32 (float64 with that).
+    ``group``: the ranks that share the micro-batches of each step.
     """
 
     def __init__(
@@ -100,9 +104,12 @@ class Trainer:
         target: Target,
         device: str,
         precision: str = "float32",
+        group: Group | None = None,
     ):
         self.config, self.corpus, self.device = config, corpus, torch.device(device)
+        self.group = group or Group()
         self.mixed = precision == "bfloat16"
+        self.dtype = torch.float64 if precision == "float64" else torch.float32  # of weights and residual stream
         settings = config.training
         self.drafter = Drafter(drafter_config).initialise(config.seeds.init)
         self.reader = FeatureReader(target, drafter_config.target_layer_ids)
@@ -112,8 +119,10 @@ class Trainer:
             fusion.keep_basis(self._typical_norms())
         if settings.init_from:
             warm_start(self.drafter, load_drafter(settings.init_from))
-        self.drafter.to(self.device)
-        self.head = Head(target, drafter_config, None if self.mixed else torch.float32)
+        self.drafter.to(self.device).cast(self.dtype)
+        self.whole = _Whole(self.drafter)
+        self.model = self.group.wrap(self.whole)
+        self.head = Head(target, drafter_config, None if self.mixed else self.dtype)
         self.optimizer = torch.optim.AdamW(
             self.drafter.parameters(),
             lr=settings.lr,
@@ -121,6 +130,11 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=True,  # one pass over weights and moments instead of a dozen
         )
+        if settings.accumulate < self.group.world:
+            raise UsageError(
+                f"{self.group.world} ranks share the {settings.accumulate} micro-batches of a step; set "
+                f"training.accumulate to {self.group.world} or more (and training.batch to less)"
+            )
         self.per_step = settings.batch * settings.accumulate
         self.total_examples = (
             settings.steps * self.per_step if settings.steps is not None else settings.epochs * len(corpus)
@@ -129,6 +143,7 @@ class Trainer:
         self.step = 0
         self.hash = DataHash()
         self.history: list[dict[str, Any]] = []
+        self._consumed: list[tuple[int, str, np.ndarray, np.ndarray]] = []  # of this step, by this rank
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def train_step(self) -> dict[str, Any]:
@@ -141,33 +156,34 @@ class Trainer:
         self.drafter.train()
         self.optimizer.zero_grad(set_to_none=True)
         gamma, weights = self._weights()
-        losses: list[BlockLoss] = []
-        examples = tokens = 0
-        for batch in self._micro_batches():
-            loss = self._forward(batch, weights)
-            loss.numerator.backward()
-            losses.append(loss)
-            examples += len(batch.examples)
-            tokens += sum(len(e.tokens) for e in batch.examples)
-        denominator = float(sum(loss.denominator for loss in losses))
+        sums = StepSums(self.drafter.config.block_size - 1)
+        own = self._own_micro_batches()
+        for number, places in enumerate(own, 1):
+            batch = self._collate(places)
+            with self.group.backward(self.model, last=number == len(own)):
+                loss = self._forward(batch, weights)
+                loss.numerator.backward()
+            sums.add(loss, batch)
+        for _, example_id, chosen, labels in sorted(self.group.gather(self._consumed), key=lambda taken: taken[0]):
+            self.hash.update(example_id, chosen, labels)
+        self._consumed = []
+        sums.values = self.group.sum(sums.values)
         norm = math.nan
-        if denominator > 0:
+        if sums.denominator > 0:
             for parameter in self.drafter.parameters():
                 if parameter.grad is not None:
-                    parameter.grad.div_(denominator)
+                    parameter.grad.div_(sums.denominator)
             norm = float(torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), settings.clip))
             self.optimizer.step()
         self.step += 1
         row = {
             "step": self.step,
             "epoch": self._order[0],
-            "examples": examples,
-            "tokens": tokens,
             "lr": lr,
             "gamma": gamma,
             "grad_norm": None if math.isnan(norm) else norm,
             "data_hash": self.hash.state,
-            **_summarise(losses, denominator),
+            **sums.row(),
             "seconds": time.perf_counter() - started,
         }
         self.history.append(row)
@@ -178,19 +194,22 @@ class Trainer:
         """Mean accepted length after the first answer token of a held-out corpus, counted as the ``prefix`` protocol
         counts it: answers of one token, which the corpus leaves out, are accepted lengths of 1."""
         self.drafter.eval()
-        total = prompts = corpus.short_answers
+        total = prompts = 0
+        if self.group.leads:
+            total = prompts = corpus.short_answers
         size = self.drafter.config.block_size
-        for start in range(0, len(corpus), batch):
+        for start in range(self.group.number * batch, len(corpus), self.group.world * batch):
             examples = [corpus[i] for i in range(start, min(start + batch, len(corpus)))]
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
             with self._autocast():
-                logits = collated.outputs.logits(self._hidden(collated)[:, 0])
+                logits = collated.outputs.logits(self._hidden(collated, self.whole)[:, 0])
             drafts = collated.outputs.ids[logits.argmax(-1)].tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()
                 total += count_first_block(draft, answer, self.reader.target.stop_ids).emitted
             prompts += len(examples)
+        total, prompts = self.group.sum(torch.tensor([total, prompts], dtype=torch.float64)).tolist()
         return total / prompts
 
     def save(self, folder: Path) -> None:
@@ -209,28 +228,39 @@ class Trainer:
         norms = [features.float().norm(dim=-1) for features in self.reader.each(examples)]
         return torch.cat(norms).mean(0).cpu()
 
-    def _micro_batches(self) -> Iterator[Batch]:
-        """The batches of the current step, examples in the order of their epoch's permutation."""
+    def _own_micro_batches(self) -> list[range]:
+        """Places in the whole training of this rank's micro-batches of the current step.
+
+        The step's micro-batches are the same however many ranks share them. A rank that has none in a last, short step
+        takes an empty one, since all ranks have to sum their gradients.
+        """
         first = self.step * self.per_step
         last = min(first + self.per_step, self.total_examples)
         size = self.config.training.batch
-        for start in range(first, last, size):
-            places = [self._locate(i) for i in range(start, min(start + size, last))]
-            examples = [self.corpus[index] for _, index in places]
-            anchors = [
-                sample_anchors(
-                    example.supervised.numpy(),
-                    self.config.training.anchors,
-                    self.config.seeds.anchors,
-                    epoch,
-                    example.example_id,
-                )
-                for (epoch, _), example in zip(places, examples, strict=True)
-            ]
-            batch = collate(examples, anchors, self.drafter.config, self.head, self.reader)
-            for example, chosen, labels in zip(examples, anchors, batch.blocks.labels.numpy(), strict=True):
-                self.hash.update(example.example_id, chosen, labels[: len(chosen)])
-            yield batch
+        every = [range(start, min(start + size, last)) for start in range(first, last, size)]
+        return every[self.group.number :: self.group.world] or [range(first, first)]
+
+    def _collate(self, places: range) -> Batch:
+        """One micro-batch, examples in the order of their epoch's permutation; an empty one supervises nothing."""
+        located = [self._locate(i) for i in places] or [self._locate(places.start)]
+        examples = [self.corpus[index] for _, index in located]
+        anchors = [
+            sample_anchors(
+                example.supervised.numpy(),
+                self.config.training.anchors if places else 0,
+                self.config.seeds.anchors,
+                epoch,
+                example.example_id,
+            )
+            for (epoch, _), example in zip(located, examples, strict=True)
+        ]
+        batch = collate(examples, anchors, self.drafter.config, self.head, self.reader)
+        labels = batch.blocks.labels.numpy()
+        self._consumed += [
+            (place, example.example_id, chosen, label[: len(chosen)])
+            for place, example, chosen, label in zip(places, examples, anchors, labels, strict=False)
+        ]
+        return batch if places else replace(batch, examples=[])
 
     def _locate(self, position: int) -> tuple[int, int]:
         """(epoch, corpus index) of the position-th example of the whole training."""
@@ -248,29 +278,64 @@ class Trainer:
         at_risk = blocks.at_risk(self.reader.target.stop_ids)
         with self._autocast():
             labels, real = batch.rows.to(device), blocks.real.to(device)
-            return block_loss(self._hidden(batch), batch.outputs, labels, weights, real, at_risk.to(device))
+            return block_loss(self._hidden(batch, self.model), batch.outputs, labels, weights, real, at_risk.to(device))
 
-    def _hidden(self, batch: Batch) -> torch.Tensor:
+    def _hidden(self, batch: Batch, model: nn.Module) -> torch.Tensor:
         """The drafter's hidden states of slots 1..B-1, [b, N, B - 1, H]."""
         device, blocks = self.device, batch.blocks
         with self._autocast():
-            # fp32, so that the residual stream is, whatever the target's type
-            embeddings = self.head.embed(blocks.ids).to(device, torch.float32)
-            return self.drafter.draft_hidden(batch.features.to(device), embeddings, blocks.anchors.to(device))[:, :, 1:]
+            # the residual stream is fp32, whatever the target's type
+            embeddings = self.head.embed(blocks.ids).to(device, self.dtype)
+            return model(batch.features.to(device, self.dtype), embeddings, blocks.anchors.to(device))
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed)
 
 
-def _summarise(losses: Sequence[BlockLoss], denominator: float) -> dict[str, Any]:
-    """History columns from the sums of a step's micro-batches; nothing supervised gives nulls."""
-    ce, correct, count = (sum(getattr(loss, name) for loss in losses) for name in ("ce_sum", "correct", "count"))
-    seen = count.clamp(min=1)
-    blocks = int(sum(loss.blocks for loss in losses))
-    return {
-        "loss": float(sum(loss.numerator.detach() for loss in losses)) / denominator if denominator else None,
-        "ce": float(ce.sum() / count.sum()) if denominator else None,
-        "ce_at": (ce / seen).tolist(),
-        "accuracy_at": (correct / seen).tolist(),
-        "accepted_length": 1 + int(sum(loss.accepted for loss in losses)) / blocks if blocks else None,
-    }
+class StepSums:
+    """Sums over an optimizer step, one float64 vector, so that ranks can add theirs up."""
+
+    _SCALARS = ("numerator", "denominator", "accepted", "blocks")
+    _BY_SLOT = ("ce_sum", "correct", "count")
+
+    def __init__(self, slots: int):
+        self.slots = slots
+        self.values = torch.zeros(2 + len(self._SCALARS) + len(self._BY_SLOT) * slots, dtype=torch.float64)
+
+    def add(self, loss: BlockLoss, batch: Batch) -> None:
+        """Add a micro-batch."""
+        scalars = [getattr(loss, name).detach().double().reshape(1) for name in self._SCALARS]
+        by_slot = [getattr(loss, name).double() for name in self._BY_SLOT]
+        counts = torch.tensor([len(batch.examples), sum(len(e.tokens) for e in batch.examples)], dtype=torch.float64)
+        self.values += torch.cat([counts, torch.cat([*scalars, *by_slot]).cpu()])
+
+    @property
+    def denominator(self) -> float:
+        """sum(w) over the step."""
+        return float(self.values[3])
+
+    def row(self) -> dict[str, Any]:
+        """History columns; nothing supervised gives nulls."""
+        examples, tokens, numerator, denominator, accepted, blocks = self.values[:6].tolist()
+        ce, correct, count = self.values[6:].view(len(self._BY_SLOT), self.slots)
+        seen = count.clamp(min=1)
+        return {
+            "examples": int(examples),
+            "tokens": int(tokens),
+            "loss": numerator / denominator if denominator else None,
+            "ce": float(ce.sum() / count.sum()) if denominator else None,
+            "ce_at": (ce / seen).tolist(),
+            "accuracy_at": (correct / seen).tolist(),
+            "accepted_length": 1 + accepted / blocks if blocks else None,
+        }
+
+
+class _Whole(nn.Module):
+    """A drafter's pass over blocks as one forward, which DDP needs."""
+
+    def __init__(self, drafter: Drafter):
+        super().__init__()
+        self.drafter = drafter
+
+    def forward(self, features: torch.Tensor, embeddings: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
+        return self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]

@@ -129,7 +129,7 @@ def test_training_learns_its_corpus(make_trainer):
 def test_tokens_outside_the_draft_vocabulary_weigh_nothing(make_trainer):
     trainer = make_trainer("drafter.draft_vocab=5")
     vocab = torch.tensor(trainer.drafter.config.draft_vocab)
-    (batch,) = trainer._micro_batches()
+    (batch,) = map(trainer._collate, trainer._own_micro_batches())
     supervised = batch.rows != IGNORED
     assert torch.equal(supervised, torch.isin(batch.blocks.labels, vocab))
     assert torch.equal(vocab[batch.rows[supervised]], batch.blocks.labels[supervised])

@@ -1,0 +1,51 @@
+"""Two processes against one: the same data, the same loss, the same weights."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from analysis.errors import run_command
+from analysis.runlog.reading import Run
+from drafters.commands import train
+
+SETTINGS = ["training.steps=null", "training.epochs=2", "training.batch=2", "training.accumulate=4"]
+SETTINGS += ["training.precision=float64", "training.checkpoint_every=2", "training.lr=1e-3"]  # 20 examples: 5 steps
+
+
+def arguments(name, *more):
+    return ["arm.yaml", "--folder", f"runs/{name}", *(p for s in (*SETTINGS, *more) for p in ("--set", s))]
+
+
+def start(ranks, name, *more):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, "-m", "drafters.train", *arguments(name, *more)], env=environment, **pipes)
+
+
+def history(name):
+    return Run.open(f"runs/{name}", allow_incomplete=True).read("history").to_pylist()
+
+
+def same(one, other, tolerance):
+    ours, theirs = history(one), history(other)
+    assert [r["data_hash"] for r in ours] == [r["data_hash"] for r in theirs] and len(ours) == 5
+    for a, b in zip(ours, theirs, strict=True):
+        for column in ("loss", "ce", "grad_norm", "accepted_length", "val_accepted_length", "examples", "tokens"):
+            assert a[column] == pytest.approx(b[column], rel=tolerance), column
+    weights = [load_file(f"runs/{name}/checkpoints/final/model.safetensors") for name in (one, other)]
+    for key, tensor in weights[0].items():
+        assert float((tensor - weights[1][key]).abs().max()) <= tolerance, key
+
+
+@pytest.mark.slow
+def test_two_ranks_are_one(workplace):
+    assert run_command(train.main, arguments("one")) == 0
+    process = start(2, "two")
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert out.count("5 steps") == 1  # rank 0 alone speaks
+    same("one", "two", 1e-6)  # history and weights are stored in float32
