@@ -14,6 +14,7 @@ also as a figure. As in ``python -m analysis.compare`` a run may be a log file.
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,12 +38,14 @@ _OF_THE_SPREAD = {"single-pair", "few-pairs", "one-cluster", "few-clusters", "fe
 
 
 def needed(estimate: Estimate, effect: float, power: float = POWER) -> tuple[int, int] | None:
-    """(prompts, clusters) that detect ``effect``, with at least FEWEST clusters that differ; None without an estimate
-    of the spread, if fewer differ here, and beyond a billion clusters."""
+    """(prompts, clusters) that detect ``effect``, with at least FEWEST clusters that differ and as many effective ones;
+    None without an estimate of the spread, if fewer differ here, and beyond a billion clusters."""
     if not estimate.se or estimate.n_differ < FEWEST:
         return None
-    fewest = -(-FEWEST * estimate.n_clusters // estimate.n_differ)
-    clusters = clusters_needed(effect, estimate.se, estimate.n_clusters, power=power, fewest=fewest)
+    count = estimate.n_clusters
+    effective = float(count) if estimate.method.counts_signs else estimate.n_effective
+    fewest = math.ceil(FEWEST * count / min(estimate.n_differ, effective) - 1e-9)
+    clusters = clusters_needed(effect, estimate.se, count, effective=effective, power=power, fewest=fewest)
     if clusters is None:
         return None
     return -(-clusters * estimate.n_pairs // estimate.n_clusters), clusters

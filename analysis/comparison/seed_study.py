@@ -27,6 +27,7 @@ from analysis.runlog.identities import load_sound
 from analysis.runlog.load import protocols
 from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
+from analysis.stats import ratio
 from analysis.stats.cluster import FloatArray, Partition, partition
 from analysis.stats.datasets import disagreement
 from analysis.stats.estimate import Estimate, of_pairs, values_of
@@ -35,7 +36,7 @@ from analysis.stats.method import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
 from analysis.stats.seeds import Crossed, crossed
 from analysis.stats.sensitivity import POWER
-from analysis.wording import HEADLINES, Estimand, balanced
+from analysis.wording import HEADLINES, METRICS, TAU_POOLED, Estimand, balanced
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,11 @@ def compare_seeds(
 
 
 def _headline(runs: Sequence[Run], protocol: str | None, metric: str | None) -> tuple[str, Estimand]:
-    """Protocol and metric: as requested, else the first protocol that every run has."""
-    if protocol is None and metric is None:
+    """Protocol and metric: as requested, else the first protocol of the metric that every run has."""
+    if protocol is None and (metric is None or metric in METRICS):
         known = [protocols(run) for run in runs]
-        protocol = next((p for p in HEADLINES if all(p in each for each in known)), None)
+        fitting = [p for p, estimands in HEADLINES.items() if metric in (None, *(e.key for e in estimands))]
+        protocol = next((p for p in fitting if all(p in each for each in known)), None)
         if protocol is None:
             protocols_of_runs = "; ".join(
                 f"{r.address}: {', '.join(sorted(k)) or 'none'}" for r, k in zip(runs, known, strict=True)
@@ -269,9 +271,23 @@ class _Rows:
     def clusters(self) -> Partition:
         return partition(self.a[0]["cluster_id"])
 
+    def weights(self) -> FloatArray | None:
+        """(n,) weights of prompts in the metric, None where they are equal."""
+        if self.estimand is not TAU_POOLED:
+            return None
+        return ratio.weights(*(frame["steps"] for frame in (*self.a, *self.b)))
+
     def crossed(self, subset: str | None = None) -> Crossed:
+        a, b = self.values()
         return crossed(
-            *self.values(), self.clusters(), self.estimand, paired=self.paired, subset=subset, margin=self.margin
+            a,
+            b,
+            self.clusters(),
+            self.estimand,
+            paired=self.paired,
+            subset=subset,
+            margin=self.margin,
+            weights=self.weights(),
         )
 
     def balanced(self) -> Crossed | None:
@@ -284,7 +300,17 @@ class _Rows:
         ids = pd.concat([rows.a[0]["cluster_id"] for rows in each])
         numbers = np.repeat(np.arange(len(each)), [len(rows.a[0]) for rows in each])
         estimand = balanced(self.estimand)
-        evenly = crossed(a, b, partition(ids), estimand, paired=self.paired, margin=self.margin, datasets=numbers)
+        weights = None if each[0].weights() is None else np.concatenate([rows.weights() for rows in each])
+        evenly = crossed(
+            a,
+            b,
+            partition(ids),
+            estimand,
+            paired=self.paired,
+            margin=self.margin,
+            datasets=numbers,
+            weights=weights,
+        )
         small = [name for name, rows in zip(self.datasets, each, strict=True) if rows.clusters().count < FEWEST]
         if not small:
             return evenly

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.cautions import caution
-from analysis.stats.cluster import FloatArray, Partition, cluster_t, without_rounding
+from analysis.stats.cluster import ClusterMean, FloatArray, Partition, cluster_scores, cluster_t, without_rounding
 from analysis.stats.estimate import Estimate, conclude
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.inference import with_unseen
-from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method
+from analysis.stats.method import ALPHA, FEWEST, LEVEL, Equivalence, Inference, Method, Sample
+from analysis.stats.strata import combine, stratum
 from analysis.wording import Estimand, Verdict, p_value
 
 #: A verdict about training requires at least this many seeds per arm.
@@ -115,30 +116,39 @@ def crossed(
     subset: str | None = None,
     margin: float | None = None,
     datasets: NDArray[np.int64] | None = None,
+    weights: FloatArray | None = None,
 ) -> Crossed:
     """The estimate over seeds and prompts. ``a``, ``b``: values (seeds of the arm, n prompts) whose row means are the
     metric of each run, over the same prompts in the same order; with ``paired``, row i of both has the same seed.
-    ``datasets``, (n,) numbers: if given, data sets have equal weight instead of prompts."""
+    ``datasets``, (n,) numbers: if given, data sets have equal weight instead of prompts. ``weights``: (n,) of mean 1 in
+    each data set, as in :func:`analysis.stats.cluster.cluster_t`."""
     design: Design = "one run" if min(len(a), len(b)) == 1 else "paired" if paired else "independent"
     blocks = [a, b] if design == "independent" else [b - a]
     seeds = min(len(block) for block in blocks)
-    means_a, means_b = _means(a, datasets), _means(b, datasets)
-    difference = float(means_b.mean() - means_a.mean())
+    prompts = _Prompts(clusters, datasets, weights)
+    means_a, means_b = prompts.means(a), prompts.means(b)
+    difference, profile = float(means_b.mean() - means_a.mean()), b.mean(axis=0) - a.mean(axis=0)
     ties = np.zeros(a.shape[1], bool) if design == "independent" else (a == b).all(axis=0)
-    parts = _parts(blocks, clusters, datasets)
+    differ = clusters.subset(~ties).count
     cautions = [caution("few-seeds", n=seeds, least=FEWEST_SEEDS)] if seeds < FEWEST_SEEDS else []
+    parts = inference = p = None
     if clusters.count < FEWEST:
-        parts = None
         cautions.append(caution("few-clusters-crossed", n=clusters.count, least=FEWEST))
-    inference = None if parts is None else _test(difference, parts, margin)
-    if inference is not None and inference.equivalence is not None:
-        reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
-        inference = with_unseen(inference, inference.equivalence, b.mean(axis=0) - a.mean(axis=0), clusters, reach)
-    if inference is not None:
-        cautions += inference.cautions
-    elif parts is not None:
-        cautions.append(caution("zero-variance", n=a.shape[1]))
-    p = inference.p if inference is not None else None
+    elif seeds > 1 and (robust := prompts.mean(profile)) is not None:
+        parts = _parts(blocks, prompts, robust)
+        inference = _test(difference, parts, margin)
+        if inference is None:
+            cautions.append(caution("zero-variance", n=a.shape[1]))
+        else:
+            if inference.equivalence is not None:
+                reach = float(max(a.max(), b.max()) - min(a.min(), b.min()))
+                inference = with_unseen(inference, inference.equivalence, profile, clusters, reach, weights)
+            p = inference.p
+            cautions += inference.cautions
+            if robust.se:
+                cautions += Sample(profile, clusters, weights, differ, robust, None).few_or_skewed()
+            if robust.se and robust.effective < FEWEST:
+                cautions.append(caution("dominated", n=clusters.count, effective=robust.effective))
     draft = Estimate(
         estimand=estimand,
         subset=subset,
@@ -159,8 +169,8 @@ def crossed(
         n_pairs=a.shape[1],
         n_clusters=clusters.count,
         n_zero=int(ties.sum()),
-        n_differ=clusters.subset(~ties).count,
-        n_effective=parts.df + 1 if parts is not None else 0.0,
+        n_differ=differ,
+        n_effective=parts.effective if parts is not None else 0.0,
         se=math.sqrt(parts.total) if parts is not None else None,
         df=parts.df if parts is not None else 0,
         design_effect=None,
@@ -169,7 +179,7 @@ def crossed(
         equivalence=inference.equivalence if inference else None,
         verdict=Verdict.INCONCLUSIVE,
         cautions=tuple(cautions),
-        withheld=seeds < FEWEST_SEEDS,
+        withheld=seeds < FEWEST_SEEDS or not (parts and _METHODS[design].enough(clusters.count, parts.effective)),
     )
     return Crossed(conclude(draft, p, 1), parts, design, tuple(map(float, means_a)), tuple(map(float, means_b)))
 
@@ -191,62 +201,68 @@ def _test(difference: float, parts: Parts, margin: float | None) -> Inference | 
     return Inference(Method.CROSSED, difference - half, difference + half, p, cautions, equivalence)
 
 
-def _means(rows: FloatArray, datasets: NDArray[np.int64] | None) -> FloatArray:
-    """(seeds,) means of ``rows``, over prompts or over data sets."""
-    if datasets is None:
-        return rows.mean(axis=1)
-    return np.mean([rows[:, datasets == number].mean(axis=1) for number in np.unique(datasets)], axis=0)
+@dataclass(frozen=True, eq=False)
+class _Prompts:
+    """The prompts of all runs, (n,), and what a mean over them is: of all, or of data sets that weigh the same."""
+
+    clusters: Partition
+    datasets: NDArray[np.int64] | None
+    weights: FloatArray | None
+
+    def means(self, rows: FloatArray) -> FloatArray:
+        """(seeds,) means of ``rows``, (seeds, n)."""
+        if self.datasets is None:
+            return rows.mean(axis=1)
+        return np.asarray(np.mean([rows[:, of].mean(axis=1) for of in self._of_each], axis=0))
+
+    def mean(self, values: FloatArray) -> ClusterMean | None:
+        """The cluster-robust mean of ``values``, (n,); None where a data set has too few clusters."""
+        if self.datasets is None:
+            return cluster_t(values, self.clusters, weights=self.weights)
+        each = self._of_each
+        if min(self.clusters.subset(of).count for of in each) < FEWEST:
+            return None
+        strata = [stratum(values[of], self.clusters, of, self._weights_of(of)) for of in each]
+        return combine(strata, [1 / len(each)] * len(each))
+
+    def variance(self, values: FloatArray) -> float:
+        """CR2 variance of the mean of ``values``, (n,)."""
+        scores = np.zeros(self.clusters.count)
+        if self.datasets is None:
+            scores = cluster_scores(values, self.clusters, self.weights)
+        for of in self._of_each:
+            own, present = self.clusters.subset(of), np.unique(self.clusters.index[of])
+            scores[present] += cluster_scores(values[of], own, self._weights_of(of)) / len(self._of_each)
+        return float(np.square(scores).sum())
+
+    @property
+    def _of_each(self) -> list[NDArray[np.bool_]]:
+        return [] if self.datasets is None else [self.datasets == number for number in np.unique(self.datasets)]
+
+    def _weights_of(self, rows: NDArray[np.bool_]) -> FloatArray | None:
+        return None if self.weights is None else self.weights[rows]
 
 
-def _parts(blocks: Sequence[FloatArray], clusters: Partition, datasets: NDArray[np.int64] | None) -> Parts | None:
+def _parts(blocks: Sequence[FloatArray], prompts: _Prompts, robust: ClusterMean) -> Parts:
     """Analysis of variance with whole clusters of prompts as units. ``blocks``: values (seeds, n prompts) of the
-    differences, or of A and of B where they are independent."""
-    if min(map(len, blocks)) < 2:
-        return None
-    of_seeds = [_seed_variance(_means(block, datasets), block) for block in blocks]
+    differences, or of A and of B where they are independent; ``robust``: the mean over prompts of all seeds."""
+    of_seeds = [_seed_variance(prompts.means(block), block) for block in blocks]
     seeds, df_seeds = _summed(of_seeds, [len(block) - 1.0 for block in blocks])
-    profile = blocks[-1].mean(axis=0) - (blocks[0].mean(axis=0) if len(blocks) == 2 else 0.0)
-    of_prompts = _prompt_variance(profile, clusters, datasets)
-    if of_prompts is None:
-        return None
-    prompts, df_prompts = of_prompts
     residual = 0.0
     for block in blocks:
-        rests = [_prompt_variance(row, clusters, datasets) for row in block - block.mean(axis=0)]
-        residual += sum(rest[0] for rest in rests if rest) / (len(block) * (len(block) - 1))
-    total = max(seeds, prompts, seeds + prompts - residual)
-    squares = seeds**2 / df_seeds + (prompts**2 + residual**2 / df_seeds) / df_prompts
-    return Parts(seeds, prompts, residual, total, df_seeds, df_prompts, total**2 / squares if squares else df_prompts)
+        rests = sum(prompts.variance(row) for row in block - block.mean(axis=0))
+        residual += rests / (len(block) * (len(block) - 1))
+    of_prompts = (robust.se or 0.0) ** 2
+    total = max(seeds, of_prompts, seeds + of_prompts - residual)
+    squares = seeds**2 / df_seeds + (of_prompts**2 + residual**2 / df_seeds) / robust.df
+    df = total**2 / squares if squares else robust.df
+    return Parts(seeds, of_prompts, residual, total, df_seeds, robust.df, df)
 
 
 def _seed_variance(means: FloatArray, values: FloatArray) -> float:
     """Variance of the mean over seeds, from the spread of the seeds' means."""
     rest = without_rounding(means - means.mean(), values)
     return float(np.square(rest).sum()) / (means.size - 1) / means.size
-
-
-def _prompt_variance(
-    values: FloatArray, clusters: Partition, datasets: NDArray[np.int64] | None
-) -> tuple[float, float] | None:
-    """Variance of the mean over prompts, or over data sets, and its degrees of freedom; None if a data set has too
-    few clusters. Data sets that share clusters are treated as perfectly correlated, which is an upper bound."""
-    if datasets is None:
-        mean = cluster_t(values, clusters)
-        return None if mean.se is None else (mean.se**2, mean.df)
-    variances, dfs, units = [], [], 0
-    for number in np.unique(datasets):
-        rows = datasets == number
-        own = clusters.subset(rows)
-        mean = cluster_t(values[rows], own)
-        if mean.se is None or own.count < FEWEST:
-            return None
-        variances.append(mean.se**2)
-        dfs.append(mean.df)
-        units += own.count
-    if units > clusters.count:
-        return float(np.mean(np.sqrt(variances))) ** 2, min(dfs)
-    variance, df = _summed(variances, dfs)
-    return variance / len(variances) ** 2, df
 
 
 def _summed(variances: Sequence[float], dfs: Sequence[float]) -> tuple[float, float]:

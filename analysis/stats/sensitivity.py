@@ -26,15 +26,24 @@ def detectable(se: float | None, df: float, *, alpha: float = ALPHA, power: floa
     return _noncentrality(df, alpha, power) * se
 
 
-def clusters_needed(effect: float, se: float, clusters: int, *, power: float = POWER, fewest: int = 2) -> int | None:
-    """Clusters of the present kind and size that detect ``effect`` with probability ``power``; None beyond MOST.
+def clusters_needed(
+    effect: float,
+    se: float,
+    clusters: int,
+    *,
+    effective: float | None = None,
+    power: float = POWER,
+    fewest: int = 2,
+) -> int | None:
+    """Clusters of the present kind and sizes that detect ``effect`` with probability ``power``; None beyond MOST.
 
-    The standard error, ``se`` at ``clusters``, shrinks with the root of their number. ``fewest``: the number that
-    the test requires to reject at all.
+    The standard error, ``se`` at ``clusters``, shrinks with the root of their number, and ``effective`` clusters (all
+    by default) grow with it. ``fewest``: the number that the test requires to reject at all.
     """
+    each = 1.0 if effective is None else effective / clusters
 
     def enough(count: int) -> bool:
-        reached = detectable(se * math.sqrt(clusters / count), count - 1, power=power)
+        reached = detectable(se * math.sqrt(clusters / count), each * count - 1, power=power)
         return reached is not None and reached <= abs(effect)
 
     count = fewest + bisect_left(range(fewest, MOST + 1), True, key=enough)

@@ -8,6 +8,7 @@ from analysis import wording
 from analysis.comparison.seed_study import SeedComparison
 from analysis.report.answers import facts
 from analysis.report.markdown import table
+from analysis.report.sections.overview import effective
 from analysis.stats.method import LEVEL
 from analysis.stats.seeds import FEWEST_SEEDS, Crossed
 from analysis.wording import counted, interval, number, p_value, signed
@@ -145,7 +146,7 @@ def _family(kind: str, members: Mapping[str, Crossed]) -> str:
     rows = [
         (name, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), p_value(e.p),
          p_value(e.p_adjusted), f"{e.n_pairs:,}", f"{e.n_clusters:,}",
-         number(c.parts.effective if c.parts else None, 1), e.verdict)
+         effective(e), e.verdict)
         for name, c in members.items()
         for e in [c.estimate]
     ]  # fmt: skip

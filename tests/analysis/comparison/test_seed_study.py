@@ -254,7 +254,7 @@ def test_through_the_command(trainings, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "reports" / "a0-x5-vs-b0-x5"
     report = (folder / "report.md").read_text(encoding="utf-8")
     assert "| 3 | a3 | b3 |" in report
-    drawn = {f"{name}.{kind}" for name in ("seeds", "seeds-by-dataset") for kind in ("png", "svg", "csv")}
+    drawn = {f"{name}.{kind}" for name in ("seeds", "seeds-by-dataset") for kind in ("png", "svg", "pdf", "csv")}
     assert {p.name for p in (folder / "figures").iterdir()} == drawn
     assert "| 3 | +" in report.split("| seed | sums | words |")[1].split("\n\n")[0]
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))

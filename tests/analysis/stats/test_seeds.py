@@ -259,3 +259,25 @@ def false_verdicts(rng, datasets, sizes, of_seeds, of_prompts, studies=80):
 )
 def test_false_verdicts_are_far_below_what_they_were(datasets, sizes, of_seeds, of_prompts, before):
     assert false_verdicts(np.random.default_rng(10), datasets, sizes, of_seeds, of_prompts) < before / 2
+
+
+def test_no_verdict_rests_on_one_cluster():
+    d = drawn(5, 120, of_seeds=0.02, of_prompts=0.0, effect=2.0) + np.repeat(
+        np.random.default_rng(11).normal(0, 0.5, 31), [60, *[2] * 30]
+    )
+    found = of(np.zeros_like(d), d, np.repeat(range(31), [60, *[2] * 30]))
+    assert found.estimate.n_effective == found.parts.effective < 6
+    assert found.estimate.lo is not None
+    assert found.estimate.verdict is Verdict.INCONCLUSIVE
+    assert "dominated" in {c.code for c in found.estimate.cautions}
+
+
+def test_long_answers_leave_fewer_effective_prompts():
+    d = drawn(5, 40, of_seeds=0.1, of_prompts=1.0)
+    weights = np.r_[np.full(4, 7.0), np.full(36, 12 / 36)]
+    plain = of(np.zeros_like(d), d).parts
+    weighted = crossed(np.zeros_like(d), d, partition(range(40)), ACCEPTED_LENGTH, paired=True, weights=weights).parts
+    assert weights.mean() == pytest.approx(1)
+    assert plain.effective == pytest.approx(40)
+    assert 4 < weighted.effective < 10  # four answers carry 70%
+    assert weighted.seeds == plain.seeds

@@ -38,6 +38,18 @@ def test_prompts_for_an_effect():
     assert clusters_needed(1e-6, 1.5, 1) is None
 
 
+def test_few_effective_clusters_need_more():
+    # as many clusters, of which a tenth count: 2 degrees of freedom at 30, 9 at 100
+    alike, unlike = (clusters_needed(1.5, 1.0, 30, effective=effective) for effective in (None, 3.0))
+    assert (
+        detectable(math.sqrt(30 / unlike), unlike / 10 - 1)
+        <= 1.5
+        < detectable(math.sqrt(30 / (unlike - 1)), (unlike - 1) / 10 - 1)
+    )
+    assert unlike > alike
+    assert clusters_needed(1.5, 1.0, 30, effective=30.0) == alike
+
+
 def test_what_was_found_needed_detects_the_effect_and_one_less_does_not():
     for effect in (0.05, 0.3, 1.0):
         n = clusters_needed(effect, 2.0, 1)
