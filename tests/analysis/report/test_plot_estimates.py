@@ -20,7 +20,7 @@ def test_many_prompts_are_counted_by_data_set_and_said_so(tmp_path, monkeypatch,
     comparison = compare_runs(*study(tmp_path, protocol=protocol))
     frame = comparison.pairs.frame
     dots = paired_differences(comparison)
-    assert len(dots.data) == len(frame) and "every prompt, dots" in dots.caption
+    assert len(dots.data) == len(frame) and "one dot per prompt" in dots.caption
     monkeypatch.setattr(plot_estimates, "MOST_DOTS", 50)
     plot = paired_differences(comparison)
     assert "how many prompts have which difference" in plot.caption and "over 50 prompts" in plot.caption
