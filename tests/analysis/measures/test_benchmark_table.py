@@ -192,7 +192,7 @@ def test_a_baseline_run_gives_the_plain_times(tmp_path):
 def test_a_log_that_counts_otherwise_is_said_to(tmp_path):
     def change(manifest):
         (evaluation,) = manifest.evaluations.values()
-        evaluation.settings["counting"] = {"prefill_token": "inside", "time": "prefill and decode"}
+        evaluation.settings["counting"] = {"prefill_token": "outside", "time": "prefill and decode"}
         manifest.target = None
 
     rows = [prompt(f"p{i}", [1, i], dataset="mt_bench") for i in range(3)]
