@@ -19,6 +19,7 @@ from analysis.errors import Exit, run_command
 from analysis.report.markdown import escape
 from analysis.runlog.reading import Run
 from analysis.runlog.writing import sha256_of
+from analysis.wording import HEADLINES
 from tests.analysis.runs import prompt, prompts_of, study, two_runs, write_run
 
 ROOT = Path(__file__).parents[3]
@@ -423,7 +424,7 @@ def test_help_and_wrong_calls_wait_for_no_library():
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert "--protocol {generate,prefix}" in done.stdout
+    assert f"--protocol {{{','.join(HEADLINES)}}}" in done.stdout
 
 
 def test_an_interrupt_while_libraries_load_is_a_line_and_130():
@@ -494,4 +495,4 @@ def test_outputs_that_cannot_both_match_the_baseline(compare, tmp_path):
     result = json.loads(Path("out/result.json").read_text(encoding="utf-8"))
     assert [c["code"] for c in result["cautions"]].count("claims-disagree") == 1
     assert (result["outputs"]["claimed"], result["outputs"]["same"]) == (3, 0)
-    assert "On 3 of 6 prompts" in out
+    assert "3 of 6" in out

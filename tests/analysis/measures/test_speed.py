@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -240,9 +241,7 @@ def test_a_baseline_that_differs_from_itself_is_told(tmp_path):
 
     rows = prompts_of([[1], [2], [3]], matches_baseline=True)
     run = write_run(tmp_path / "a", rows, protocol="generate", gates=False, history=False, change=unstable)
-    assert unstable_baseline(compare_runs(run, run)).startswith(
-        "Plain decoding repeated differs from itself on 2 prompts"
-    )
+    assert "2 prompts of A, 2 prompts of B" in unstable_baseline(compare_runs(run, run))
     calm = write_run(tmp_path / "b", rows, protocol="generate", gates=False, history=False)
     assert unstable_baseline(compare_runs(calm, calm)) is None
 
@@ -265,14 +264,17 @@ def test_answers_are_told_with_their_limit_and_how_many_were_cut(tmp_path):
         return write_run(tmp_path / name, rows, protocol="generate", gates=False, history=False, change=change)
 
     a, b, whole = arm("a", 2), arm("b", 1), arm("whole", 5)
-    assert answers_by_dataset(compare_runs(a, a)) == (
-        "Tau is over 5 answers of at most 64 tokens (3 cut there): 3 of x, 2 of y."
-    )
-    assert answers_told(compare_runs(a, b)) == "5 answers of at most 64 tokens (3 of A and 4 of B cut there)"
-    assert answers_told(compare_runs(a, b), 4) == "4 answers of at most 64 tokens"  # of which it is not known
-    assert answers_told(compare_runs(whole, whole)) == "5 answers of at most 64 tokens"
-    assert answers_told(compare_runs(a, arm("other", 2, 65))) == "5 answers (3 cut at the length limit)"
-    assert answers_told(compare_runs(a, arm("silent", 2, None))) == "5 answers (3 cut at the length limit)"
+
+    def numbers(text):
+        return [int(n) for n in re.findall(r"\d+", text)]
+
+    # answers, their limit, and how many were cut there; then answers by data set
+    assert numbers(answers_by_dataset(compare_runs(a, a))) == [5, 64, 3, 3, 2]
+    assert numbers(answers_told(compare_runs(a, b))) == [5, 64, 3, 4]
+    assert numbers(answers_told(compare_runs(a, b), 4)) == [4, 64]  # how many of these were cut is not known
+    assert numbers(answers_told(compare_runs(whole, whole))) == [5, 64]
+    for limit in (65, None):  # no common limit
+        assert numbers(answers_told(compare_runs(a, arm(f"limit {limit}", 2, limit)))) == [5, 3]
     blocks = write_run(tmp_path / "blocks", prompts_of([1, 2]), gates=False, history=False)
     assert answers_by_dataset(compare_runs(blocks, blocks)) is None
 
@@ -304,8 +306,7 @@ def test_six_blocks_have_a_word_and_five_have_none(tmp_path):
     few = served(tmp_path, a[:5], b[:5])
     assert few.throughput.ratios[0].verdict is None
     ratios, trials = throughput_tables(few)
-    assert "too few blocks for a word" in ratios
-    assert "better" not in ratios + trials
+    assert not any(verdict in ratios + trials for verdict in Verdict)
     assert trials.count("\n| A ") + trials.count("\n| B ") == 10
 
 
