@@ -30,7 +30,7 @@ from analysis.runlog.reading import Run
 from analysis.stats import ratio
 from analysis.stats.cluster import FloatArray, Partition, partition
 from analysis.stats.datasets import disagreement
-from analysis.stats.estimate import Estimate, of_pairs, values_of
+from analysis.stats.estimate import Estimate, joint, of_pairs, values_of
 from analysis.stats.families import adjust
 from analysis.stats.method import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
@@ -275,7 +275,8 @@ class _Rows:
         """(n,) weights of prompts in the metric, None where they are equal."""
         if self.estimand is not TAU_POOLED:
             return None
-        return ratio.weights(*(frame["steps"] for frame in (*self.a, *self.b)))
+        of_a, of_b = (np.mean([ratio.weights(f["steps"]) for f in frames], axis=0) for frames in (self.a, self.b))
+        return joint((of_a, of_b))
 
     def crossed(self, subset: str | None = None) -> Crossed:
         a, b = self.values()

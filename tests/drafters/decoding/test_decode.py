@@ -203,7 +203,7 @@ def test_block_size_of_one_is_plain_decoding(tiny, drafter, prompts, plain):
 )
 def test_impossible_calls_are_refused(tiny, drafter, prompts, bad):
     settings = {"prompts": prompts[:1], "max_new_tokens": 5} | bad
-    with pytest.raises(ValueError, match=r"decoding needs|block size"):
+    with pytest.raises(ValueError, match=r"decoding requires|block size"):
         decode(tiny, drafter, settings.pop("prompts"), **settings)
 
 

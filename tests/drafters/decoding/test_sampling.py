@@ -18,7 +18,7 @@ from drafters.decoding.sampling import Sampling, accept_sampled
 from drafters.model.drafter import Context
 from tests.tiny import tiny_target
 
-VOCAB, LENGTH, DRAWS, PROMPT = 5, 3, 20_000, [1, 3, 4]
+VOCAB, LENGTH, DRAWS, PROMPT = 5, 3, 4_000, [1, 3, 4]
 REJECT = 1e-4
 
 
@@ -65,6 +65,7 @@ class ScriptedDrafter:
             mask_token_id=0,
             vocab_size=VOCAB,
             draft_vocab=None,
+            prompt_tokens=False,
         )
         self.hidden = torch.linalg.pinv(target.head_weight) @ torch.tensor(logits)
 
