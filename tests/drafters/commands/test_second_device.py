@@ -56,7 +56,11 @@ def life(name, device, changes):
     return Run.open(name)
 
 
-@pytest.mark.parametrize("fusion", ARMS)
+# one life takes the better part of a minute: by default the two arms with the most parts
+@pytest.mark.parametrize(
+    "fusion",
+    [pytest.param(fusion, marks=[] if "gated" in fusion else [pytest.mark.slow]) for fusion in ARMS],
+)
 def test_a_run_on_another_device_is_the_same_run(workplace, fusion, request):
     changes = [*ARMS[fusion], f"drafter.fusion={fusion}"]
     here = life("here", "cpu", changes)

@@ -83,6 +83,7 @@ def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
     assert {path.name for path in (runs / study.SET_ASIDE).iterdir()} == {*made, "plain-2"}
 
 
+@pytest.mark.slow
 def test_controls_of_another_training_are_set_aside(tiny_study):
     assert study.main(["study.yaml"]) == 0
     runs = tiny_study / "runs"

@@ -18,7 +18,7 @@ from drafters.decoding.sampling import Sampling, accept_sampled
 from drafters.model.drafter import Context
 from tests.tiny import tiny_target
 
-VOCAB, LENGTH, DRAWS, PROMPT = 5, 3, 4_000, [1, 3, 4]
+VOCAB, LENGTH, DRAWS, PROMPT = 5, 3, 3_000, [1, 3, 4]
 REJECT = 1e-4
 
 
@@ -90,23 +90,23 @@ SETTINGS = {
 }
 
 
-def p_value(target, drafter, sampling, seed=0):
+def p_value(target, drafter, sampling, seed=0, draws=DRAWS):
     expected = exact(target, sampling)
     counts = dict.fromkeys(expected, 0)
-    for start in range(0, DRAWS, 2000):
+    for start in range(0, draws, 1000):
         found = decode(
             target,
             drafter,
-            [PROMPT] * 2000,
+            [PROMPT] * 1000,
             max_new_tokens=LENGTH,
             sampling=sampling,
-            keys=[(seed, start + i) for i in range(2000)],
+            keys=[(seed, start + i) for i in range(1000)],
             stop_ids=frozenset(),
         )
         for sequence in found.sequences:
             counts[tuple(sequence.tokens)] += 1
     observed = np.array(list(counts.values()))
-    wanted = DRAWS * np.array(list(expected.values()))
+    wanted = draws * np.array(list(expected.values()))
     assert observed[wanted == 0].sum() == 0, "a continuation that the target cannot produce"
     # pool the rare continuations, for which the chi-square is not valid
     rare = wanted < 5
@@ -117,10 +117,11 @@ def p_value(target, drafter, sampling, seed=0):
     return stats.chisquare(observed[keep], wanted[keep] * observed[keep].sum() / wanted[keep].sum()).pvalue
 
 
+@pytest.mark.parametrize("draws", [DRAWS, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("setting", ["T=1", "T=0.5", "T=1, top-p 0.9"])
-def test_the_distribution_is_the_targets(target, drafter, setting):
-    assert p_value(target, ScriptedDrafter(target, DRAFTERS[drafter]), SETTINGS[setting]) > REJECT
+def test_the_distribution_is_the_targets(target, drafter, setting, draws):
+    assert p_value(target, ScriptedDrafter(target, DRAFTERS[drafter]), SETTINGS[setting], draws=draws) > REJECT
 
 
 def test_a_greedy_draft_keeps_the_distribution(target):
