@@ -91,6 +91,8 @@ _CAUTIONS = {
     "mixed-roles": "Exploratory and confirmatory prompts are mixed: {roles}.",
     "overlap": "{prompts} confirmatory prompts and {clusters} clusters of confirmatory prompts were also used in an "
     "exploratory evaluation, so they cannot confirm its result.",
+    "below-floor": "{arm} is below {floor}, which needs no training: {metric} {value} against {of_floor} on the same "
+    "answers (difference {interval}, {n} pairs).",
     "below-published": "Both arms are clearly below the published {method} drafter of this target: tau {a:.2f} and "
     "{b:.2f}, published {published:.2f} ({datasets}, {source}). A difference between two weak drafters may not carry "
     "over to strong ones.",

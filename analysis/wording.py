@@ -55,6 +55,13 @@ TAU_PROMPTS = Estimand(
     "the bonus token counts, the prefill token does not",
 )
 
+#: Beside tau under ``replay``, which drafts at every position.
+ACCEPTED_EVERYWHERE = Estimand(
+    "accepted_length_everywhere",
+    "mean accepted length, all positions",
+    "tokens that a verification step would add, averaged over every position of the answers but the last, whether or "
+    "not decoding takes a step there; the bonus token counts",
+)
 SPEEDUP_POOLED = Estimand(
     "speedup_pooled",
     "speed-up, pooled",

@@ -15,6 +15,7 @@ from analysis.display import Shown
 from analysis.errors import DataError
 from analysis.keys import natural
 from analysis.measures import exploration, lossless, texts
+from analysis.measures.anchors import Anchors, anchors
 from analysis.measures.baseline import AgainstBaseline, against_baseline
 from analysis.measures.benchmark_table import BenchmarkTable, benchmark_table
 from analysis.measures.controls import Control, compare_controls
@@ -27,6 +28,7 @@ from analysis.measures.fairness import (
     design_differences,
     require_same_target,
 )
+from analysis.measures.floor import below_floor
 from analysis.measures.gain import GainBySpread, gain_by_spread
 from analysis.measures.gates import Gates, summarise
 from analysis.measures.history import health, load_history
@@ -59,8 +61,9 @@ class Comparison(Shown):
     target; ``benchmarks``: those of the six published benchmarks that the runs have. With a headline of first blocks,
     ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do: pairs of
     their own. ``missing``, ``full_set``: how the prompts without a pair differ, and the range of the headline's
-    difference with them (:mod:`analysis.measures.missing`). ``controls``, ``gain``: evidence on the dynamics of B's
-    gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
+    difference with them (:mod:`analysis.measures.missing`). ``anchors``: acceptance at every position of the
+    answers, under ``replay``. ``controls``, ``gain``: evidence on the dynamics of B's gate.
+    ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
@@ -89,6 +92,7 @@ class Comparison(Shown):
     baseline: AgainstBaseline | None = None
     missing: tuple[Missing, ...] = ()
     full_set: Bounds | None = None
+    anchors: Anchors | None = None
 
     @property
     def estimand(self) -> Estimand:
@@ -184,6 +188,7 @@ def compare_runs(
     )
     third = [pick(load_sound(run, protocol), datasets) for run in control_runs]
     arm_a, arm_b, position_difference = positions(first, second, pairs)
+    everywhere = anchors(first, second, pairs, overall)
     label_a, label_b = labels(a, b)
     rows = compare_arms(a, b, protocol)
     published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
@@ -207,7 +212,11 @@ def compare_runs(
         protocol=protocol,
         declaration=declaration,
         overall=overall,
-        others=(*further, *(e for e in (joined, balanced) if e), *_headlines(other, declaration)),
+        others=(
+            *further,
+            *(e for e in (joined, balanced, everywhere and everywhere.overall) if e),
+            *_headlines(other, declaration),
+        ),
         by_dataset=by_dataset,
         by_seen=by_seen(pairs.frame, estimand, margin),
         heterogeneity=heterogeneity(pairs.frame, by_dataset),
@@ -237,6 +246,7 @@ def compare_runs(
             *cautions_of(rows),
             *(c for run, history in zip((a, b), histories, strict=True) for c in health(run, history)),
             *below_published(published, by_dataset),
+            *below_floor([(label_a, first), (label_b, second)], [*control_runs, *([plain] if plain else [])], estimand),
             *unusable,
             *not_shown,
             caution("one-seed"),
@@ -244,6 +254,7 @@ def compare_runs(
         baseline=against,
         missing=absent,
         full_set=full_set,
+        anchors=everywhere,
     )
 
 

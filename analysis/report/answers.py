@@ -30,7 +30,15 @@ def headline(c: Comparison) -> str:
 
 
 #: Cautions that can change the conclusion; they are shown beside it.
-_FIRST = ("simpson", "simpson-balanced", "verdict-by-mix", "missing-differs", "claims-disagree", "not-lossless")
+_FIRST = (
+    "below-floor",
+    "simpson",
+    "simpson-balanced",
+    "verdict-by-mix",
+    "missing-differs",
+    "claims-disagree",
+    "not-lossless",
+)
 
 
 def chosen(c: Comparison) -> str:

@@ -12,6 +12,7 @@ from analysis.comparison.values import ValueComparison
 from analysis.report.answers import answers, chosen, first_cautions, headline
 from analysis.report.markdown import escape, fill
 from analysis.report.plots.style import Plot
+from analysis.report.sections import anchors as anchor_sections
 from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import benchmarks as benchmark_sections
 from analysis.report.sections import cautions as caution_sections
@@ -40,6 +41,7 @@ def report(
         fairness=fairness,
         cautions=caution_sections,
         speed=speed_sections,
+        anchors=anchor_sections,
         baseline=baseline_sections,
         benchmarks=benchmark_sections,
         gates=gate_sections,

@@ -42,6 +42,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "speed": c.speed,
         "outputs": c.outputs,
         "throughput": c.throughput,
+        "anchors": c.anchors,
         "baseline": c.baseline,
         "published": c.published,
         "benchmarks": c.benchmarks,

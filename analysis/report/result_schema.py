@@ -21,6 +21,7 @@ from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.errors import run_command
 from analysis.measures.aggregate import Total, TotalsComparison
+from analysis.measures.anchors import Anchors
 from analysis.measures.baseline import AgainstBaseline
 from analysis.measures.benchmark_table import BenchmarkTable
 from analysis.measures.controls import Control
@@ -58,6 +59,7 @@ _COMPARISON: dict[str, Any] = {
     "speed": Speed | None,
     "outputs": Outputs,
     "throughput": Throughput | None,
+    "anchors": Anchors | None,
     "baseline": AgainstBaseline | None,
     "published": pd.DataFrame,
     "benchmarks": BenchmarkTable | None,

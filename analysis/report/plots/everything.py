@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analysis.comparison.pairwise import Comparison
+from analysis.report.plots.anchors import by_context
 from analysis.report.plots.estimates import forest, paired_differences
 from analysis.report.plots.gates import contribution_share, gate_against_norm
 from analysis.report.plots.positions import survival
@@ -16,6 +17,7 @@ _FIGURES: dict[str, Callable[[Comparison], Plot | None]] = {
     "paired-differences": paired_differences,
     "forest": forest,
     "survival": survival,
+    "acceptance-by-context": by_context,
     "speed": speed,
     "throughput": throughput,
     "gate-against-norm": gate_against_norm,
