@@ -63,6 +63,15 @@ class TestOfDrafters:
         assert training.main(["--recipe", str(tmp_path / "arm.yaml"), "--rounds", "1"]) == 0
         assert len(last_line(capfd)["arms"]) == 6
 
+    def test_replay(self, capfd, target):
+        from benchmarks import replay
+
+        call = ["--target", str(target), "--mask", "3", "--prompts", "3", "--tokens", "8", "--rounds", "1"]
+        assert replay.main(call) == 0
+        found = last_line(capfd)
+        taus = {found[name] for name in found if name.startswith("tau: ")}
+        assert len(taus) == 1  # every way of evaluating gives the same steps
+
     def test_decoding(self, capfd, target, tmp_path, monkeypatch):
         pytest.importorskip("reasoning_gym")
         from benchmarks import decoding
