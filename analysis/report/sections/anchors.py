@@ -6,6 +6,7 @@ import pandas as pd
 
 from analysis.comparison.pairwise import Comparison
 from analysis.report.markdown import table
+from analysis.report.sections.overview import own_means
 from analysis.wording import interval, number, signed
 
 
@@ -30,14 +31,18 @@ def _table(what: str, curve: pd.DataFrame) -> str:
     return table([what, "positions", "A", "B", "difference", "95% interval"], rows, numeric=5)
 
 
-def precision(c: Comparison) -> str:
-    """What all positions gain over the steps of decoding."""
+def everywhere(c: Comparison) -> str:
+    """The means over all positions, and what they gain in precision over the steps of decoding."""
     assert c.anchors is not None
+    a, b = own_means(c.anchors.overall)
+    told = (
+        "The drafter proposed after every position of each answer, not only where decoding takes a step: mean accepted "
+        f"length {a} for A and {b} for B. This is not tau: decoding takes more steps where acceptance is low. "
+    )
     gained = c.anchors.precision
     if gained is None:
-        return "The precision of the two means cannot be compared: one of them has no standard error."
-    word = "as many" if gained >= 1 else "the"
-    return (
-        "Relative to A's mean, the standard error of this difference is that which tau would have over "
-        f"{number(gained, 2)} times {word} answers."
+        return told + "Their precision cannot be compared with that of tau: a standard error is 0 or unknown."
+    return told + (
+        "Relative to the mean of A, the difference has the standard error that tau would have over "
+        f"{number(gained, 2)} times {'as many' if gained >= 1 else 'the'} answers."
     )

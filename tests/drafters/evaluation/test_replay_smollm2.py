@@ -40,9 +40,7 @@ def test_the_walk_is_decoding_on_a_hundred_answers(tmp_path, monkeypatch):
             assert top_two_margin(target, [*asked, *found.tokens[:first]]) < 1e-2, prompt.prompt_id
             continue
         steps = [
-            (s["position"], s["accepted"], s["ended"])
-            for s in rows["acceptance"]
-            if s["prompt_id"] == prompt.prompt_id
+            (s["position"], s["accepted"], s["ended"]) for s in rows["acceptance"] if s["prompt_id"] == prompt.prompt_id
         ]
         expected = [(p, s.accepted, s.ended) for p, s in zip(found.positions, found.steps, strict=True)]
         assert steps == expected, f"prompt {prompt.prompt_id}: the drafter itself is near a tie"
