@@ -1,11 +1,13 @@
-"""Verdicts on lopsided data: ``python benchmarks/calibration_lopsided.py [--studies 700] [--rows 0 1 ...]``.
+"""Verdicts on lopsided data: ``python benchmarks/calibration_lopsided.py [--studies 700] [--rows 0 1 ...]
+[--keep FILE]``.
 
 Simulates studies in which the arms are the same and a few clusters, data sets, or long answers carry most of the mean,
 or differences are skewed and rare. Counts false verdicts, intervals that hold the truth, studies without a verdict by
 rule, and false verdicts that carry no caution; then, with a difference that an oracle who knows the variance finds in
 80% of studies, how often the verdict finds it. ``before``: the rate under the rules of the first release (C - 1 degrees
 of freedom, Cochran's Q), measured once by code independent of this repository. Prints the table, writes it to
-``reports/validation-lopsided.md`` when all rows run in full, and ends with one JSON line.
+``reports/validation-lopsided.md`` when all rows run in full, and ends with one JSON line. With ``--keep`` a row that is
+done is a line of FILE, and is not simulated again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from scipy import special
 
@@ -113,6 +116,20 @@ def run(row: Row, studies: int, seed: int) -> Outcome:
         warned=sum(s.warned for s in seen) / studies,
         power=sum(s.verdict for s in found) / len(found) if found else None,
     )
+
+
+def outcome(row: Row, studies: int, seed: int, keep: Path | None) -> Outcome:
+    """The row's outcome, read from ``keep`` where it is there, and else simulated and added to it."""
+    key = {"name": row.name, "design": row.design, "studies": studies}
+    lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
+    for found in map(json.loads, lines):
+        if key.items() <= found.items():
+            return Outcome(**found)
+    new = run(row, studies, seed)
+    if keep is not None:
+        with keep.open("a") as file:
+            file.write(json.dumps(asdict(new)) + "\n")
+    return new
 
 
 # --- how studies are made --------------------------------------------------------------------------------------
@@ -337,10 +354,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python benchmarks/calibration_lopsided.py", description="Calibration on lopsided data.")
     parser.add_argument("--studies", type=int, default=STUDIES)
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help=f"0 to {len(ROWS) - 1}; all by default")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="JSON lines of rows that are done, to go on after a stop"
+    )
     args = parser.parse_args(argv)
     started = time.process_time()
     chosen = range(len(ROWS)) if args.rows is None else args.rows
-    outcomes = [run(ROWS[i], args.studies, i) for i in chosen]
+    outcomes = [
+        outcome(ROWS[i], args.studies, i, args.keep) for i in track(chosen, "rows", console=Console(stderr=True))
+    ]
     shown = Table(*HEADERS, box=None)
     for row in rows_of(outcomes):
         shown.add_row(*row)
