@@ -316,7 +316,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     for override in overrides:
         key, sign, text = override.partition("=")
         if not sign or not key:
-            raise UsageError(f"--set wants section.field=value, not '{override}'")
+            raise UsageError(f"--set requires section.field=value, not '{override}'")
         nested: Any = yaml.safe_load(text)
         for name in reversed(key.split(".")):
             nested = {name: nested}

@@ -1,4 +1,4 @@
-"""Log files taken as runs where a command wants a run: imported on the way, into a folder that is thrown away."""
+"""Log files taken as runs where a command expects a run: imported on the way, into a folder that is thrown away."""
 
 from __future__ import annotations
 

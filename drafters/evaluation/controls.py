@@ -47,7 +47,7 @@ def control_run(parent: Path, control: Control) -> Path:
     manifest = read_manifest(str(parent))
     config = manifest.drafter.config if manifest.drafter else {}
     if config.get("fusion") != "gated" or config.get("gate_input") != "last":
-        raise DataError(f"{parent}: --gate-control wants a drafter whose gate reads the token (fusion: gated)")
+        raise DataError(f"{parent}: --gate-control requires a drafter whose gate reads the token (fusion: gated)")
     folder = control_folder(parent, control)
     if not (folder / MANIFEST).exists():
         change = {

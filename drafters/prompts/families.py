@@ -105,7 +105,7 @@ def _stream(family: str, seed: int, split: Split | None) -> Iterator[tuple[dict[
     except ImportError as error:
         raise UsageError(
             f"the family {family} needs reasoning-gym: pip install 'draftlab[prompts]' (one of its dependencies "
-            "builds from source and wants a C compiler; Debian: apt-get install gcc)"
+            "builds from source and requires a C compiler; Debian: apt-get install gcc)"
         ) from error
     # neighbouring seeds would give the same items, shifted by one: spread them
     base = int.from_bytes(hashlib.sha256(f"{family}:{seed}".encode()).digest()[:4]) >> 1

@@ -174,6 +174,7 @@ def kill_when(process, seen):
     return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_kill_nine_in_corpus_training_and_evaluation(workplace, monkeypatch):
     sources = ["--prompts", "test.jsonl", "--batch-size", "2"]
     arm = ["arm.yaml", "--set", "training.steps=60"]

