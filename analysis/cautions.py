@@ -57,6 +57,8 @@ _CAUTIONS = {
     "prompts decides it.",
     "heterogeneity-left-out": "Excluded from the comparison of data sets (no standard error, or fewer than {least} "
     "prompts or clusters that differ): {names}.",
+    "datasets-few-or-skewed": "The test that all data sets are equal includes data sets with few or skewed units "
+    "({names}): it may reject too often.",
     "few-datasets": "{n} data sets are too few to estimate how much data sets differ in general.",
     "shared-clusters": "Some clusters span data sets, so data sets are not independent and the test of equality is "
     "approximate.",

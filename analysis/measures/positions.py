@@ -30,6 +30,7 @@ CURVE = (
     *("k", "survival", "lo", "hi", "at_risk"),
     *("conditional", "conditional_lo", "conditional_hi", "reached", "missed_vocabulary"),
 )
+DIFFERENCE = ("k", "difference", "lo", "hi", "n_effective")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ class _Slots:
 
 
 def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Positions, pd.DataFrame]:
-    """Both arms, and the difference of survivals, B - A: a row per k of ``k``, ``difference``, ``lo``, ``hi``.
+    """Both arms, and the difference of survivals, B - A: a row per k of ``k``, ``difference``, ``lo``, ``hi`` and
+    ``n_effective``, the effective number of clusters.
 
     The error of a survival is the delta method's through the product, clustered as prompts are: Greenwood's (1926)
     where every prompt is one step and one cluster, but for the factor C / (C - 1). The difference is paired by
@@ -83,8 +85,9 @@ def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Posi
             some = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
             mean = cluster_t((values[1] - values[0])[some], clusters.subset(some))
             lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
-            differences.append((k, mean.mean, *((None, None) if lone else (mean.lo, mean.hi))))
-    table = pd.DataFrame(differences, columns=["k", "difference", "lo", "hi"]).astype({"lo": float, "hi": float})
+            bounds = (None, None) if lone else (mean.lo, mean.hi)
+            differences.append((k, mean.mean, *bounds, mean.effective if mean.se else None))
+    table = pd.DataFrame(differences, columns=list(DIFFERENCE)).astype(dict.fromkeys(DIFFERENCE[2:], float))
     first, second = (Positions(pd.DataFrame(rows, columns=list(CURVE))) for rows in curves)
     return first, second, table
 

@@ -31,7 +31,7 @@ from analysis.stats.estimate import (
 from analysis.stats.exact import SMALLEST_P
 from analysis.stats.families import holm
 from analysis.stats.inference import infer
-from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method
+from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method, Sample
 from analysis.stats.pooling import random_effects
 from analysis.stats.sensitivity import detectable
 from analysis.stats.strata import Stratum, combine, stratum
@@ -39,6 +39,8 @@ from analysis.wording import Estimand, balanced, equals_p
 
 #: With fewer data sets than this, I^2 is too noisy.
 FEW_DATASETS = 5
+#: Cautions of a data set that a test of several inherits.
+_UNITS = {"few-units", "skewed"}
 
 
 def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None = None) -> Estimate | None:
@@ -138,6 +140,8 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         cautions.append(caution("heterogeneity-left-out", least=FEWEST, names=", ".join(left_out)))
     if k < FEW_DATASETS:
         cautions.append(caution("few-datasets", n=k))
+    if doubtful := [name for name, e in usable.items() if _UNITS & {c.code for c in e.cautions}]:
+        cautions.append(caution("datasets-few-or-skewed", names=", ".join(sorted(doubtful))))
     clusters, (dataset, _) = partition(frame[cluster_column(frame)]), pd.factorize(frame["dataset"])
     of_cluster = np.empty(clusters.count, np.int64)
     of_cluster[clusters.index] = dataset
@@ -178,6 +182,7 @@ class Interaction:
 
     ``mde``: the true contrast that such a test detects with probability 0.8; ``p_adjusted``: by Holm over
     the contrasts; ``df``: degrees of freedom. With two data sets there is one contrast, ``against`` the other by name.
+    ``cautions``: on either side too few units, or skewed ones.
     """
 
     dataset: str
@@ -189,6 +194,7 @@ class Interaction:
     p_adjusted: float | None
     mde: float | None
     df: float
+    cautions: tuple[Caution, ...] = ()
 
     @property
     def shown(self) -> bool:
@@ -210,16 +216,21 @@ def interactions(frame: pd.DataFrame, estimand: Estimand) -> tuple[Interaction, 
     counts, contrasts = frame[list(COUNTS)], []
     for name in names[: 1 if len(names) == 2 else None]:
         inside = (frame["dataset"] == name).to_numpy()
-        sides, enough = [], True
+        sides, units = [], []
         for rows in (inside, ~inside):
             a, b = values_of(counts[rows], estimand)
-            sides.append(stratum(b - a, clusters, rows, joint(weights_of(counts[rows], estimand))))
-            enough = enough and clusters.subset(rows & ~ties).count >= FEWEST
+            weights = joint(weights_of(counts[rows], estimand))
+            side, differ = stratum(b - a, clusters, rows, weights), clusters.subset(rows & ~ties).count
+            sides.append(side)
+            units.append(Sample(b - a, clusters.subset(rows), weights, differ, side.found, None))
+        enough = all(side.differ >= FEWEST for side in units)
         found = combine(sides, (1, -1), LEVEL)
         lo = hi = p = mde = None
+        cautions: tuple[Caution, ...] = ()
         if enough and found.se:
             lo, hi, p, mde = found.lo, found.hi, found.p, detectable(found.se, found.df)
+            cautions = tuple(c for side in units for c in side.few_or_skewed())
         against = names[1] if len(names) == 2 else "all others"
-        contrasts.append(Interaction(name, against, found.mean, lo, hi, p, p, mde, found.df))
+        contrasts.append(Interaction(name, against, found.mean, lo, hi, p, p, mde, found.df, cautions))
     adjusted = holm([c.p for c in contrasts])
     return tuple(replace(c, p_adjusted=p) for c, p in zip(contrasts, adjusted, strict=True))

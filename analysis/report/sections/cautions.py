@@ -35,6 +35,8 @@ def _concerned(c: Comparison) -> Iterator[tuple[str, Sequence[Caution]]]:
         yield f"{one_line(control.label)} against A", control.kept.cautions
     for ratio in c.speed.ratios if c.speed is not None else ():
         yield "Speed" if ratio.subset is None else f"Speed on {one_line(ratio.subset)}", ratio.cautions
+    for i in c.interactions:
+        yield f"{one_line(i.dataset)} against {one_line(i.against)}", i.cautions
     if c.heterogeneity is not None:
         yield "", c.heterogeneity.cautions
 

@@ -9,6 +9,7 @@ from analysis import wording
 from analysis.comparison.pairwise import Comparison
 from analysis.report.markdown import table
 from analysis.report.sections.overview import effective, own_means
+from analysis.stats.datasets import Interaction
 from analysis.stats.estimate import Estimate
 from analysis.wording import counted, interval, number, one_line, p_value, percent, signed
 
@@ -106,7 +107,8 @@ def heterogeneity(c: Comparison) -> str | None:
     return (
         f"Random effects over {h.datasets} data sets: mean difference {signed(h.estimate)} "
         f"({interval(h.lo, h.hi)}), standard deviation between them {number(h.between_sd)}, I² "
-        f"{percent(h.i_squared, 0)}; test that all are equal {wording.equals_p(h.p)}."
+        f"{percent(h.i_squared, 0)}; test that all are equal {wording.equals_p(h.p)} "
+        f"(Welch's F with {h.datasets - 1} and {number(h.df, 1)} degrees of freedom)."
     )
 
 
@@ -114,13 +116,20 @@ def interaction_table(c: Comparison) -> str | None:
     """Contrast of each data set with the others."""
     if not c.interactions:
         return None
-    headers = ["data set", "against", "difference of differences", "95% interval", "p", "p, Holm", "MDE", "differs"]
+    headers = ["data set", "against", "difference of differences", "95% interval", "p", "p, Holm", "effective", "MDE",
+               "differs"]  # fmt: skip
     rows = [
         (i.dataset, i.against, signed(i.estimate), interval(i.lo, i.hi), p_value(i.p), p_value(i.p_adjusted),
-         number(i.mde, 2), "yes" if i.shown else "no")
+         number(i.df + 1 if i.df else None, 1), number(i.mde, 2), _differs(i))
         for i in c.interactions
     ]  # fmt: skip
-    return table(headers, rows, numeric=6)
+    return table(headers, rows, numeric=7)
+
+
+def _differs(i: Interaction) -> str:
+    if i.p is None:
+        return "no test"
+    return ("yes" if i.shown else "no") + (" (caution)" if i.cautions else "")
 
 
 def facts_table(c: Comparison) -> str | None:

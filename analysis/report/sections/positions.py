@@ -20,9 +20,11 @@ def survival_table(c: Comparison) -> str | None:
         bounds = "—" if pd.isna(row.lo) else f"{_points(row.lo)} to {_points(row.hi)}"
         rows.append(
             (f"{row.k}", *(f"{x['at_risk']:,.0f}" for x in (first, second)),
-             *(percent(x["survival"]) for x in (first, second)), _points(row.difference), bounds)
+             *(percent(x["survival"]) for x in (first, second)), _points(row.difference), bounds,
+             "—" if pd.isna(row.n_effective) else number(row.n_effective, 1))
         )  # fmt: skip
-    return table(["k", "at risk, A", "B", "survival, A", "B", "difference", "95% interval"], rows, numeric=7)
+    headers = ["k", "at risk, A", "B", "survival, A", "B", "difference", "95% interval", "effective"]
+    return table(headers, rows, numeric=8)
 
 
 def conditional_table(c: Comparison) -> str:

@@ -48,6 +48,9 @@ def cautions(c: ValueComparison) -> list[str]:
     texts = [x.text for x in c.cautions]
     for name, e in (("", c.overall), *((e.estimand.name, e) for e in c.others), *_several(c)):
         texts += [f"{one_line(name)}: {x.text}" if name else x.text for x in e.cautions]
+    for i in c.interactions:
+        texts += [f"{one_line(i.dataset)} against {one_line(i.against)}: {x.text}" for x in i.cautions]
+    texts += [x.text for x in c.heterogeneity.cautions] if c.heterogeneity is not None else []
     return list(dict.fromkeys(texts))
 
 

@@ -173,7 +173,7 @@ def test_what_a_longer_block_could_add_is_bounded_not_extrapolated(tmp_path):
 def test_the_tables_and_the_figure_tell_the_steps_at_risk(tmp_path):
     rows = [*prompts_of([3] * 5), prompt("cut", 2, eligible=2)]
     comparison = compare_runs(write_run(tmp_path / "a", rows), write_run(tmp_path / "b", rows))
-    assert "\n| 3 | 5 | 5 | 100.0% | 100.0% | 0.0 | 0.0 to 0.0 |\n" in survival_table(comparison)
+    assert "\n| 3 | 5 | 5 | 100.0% | 100.0% | 0.0 | 0.0 to 0.0 | — |\n" in survival_table(comparison)
     assert "\n| 5 | 0 | 0 | — | — | — | — |\n" in conditional_table(comparison)
     plot = next(plot for plot in comparison.figures() if plot.name == "survival")
     assert [label.get_text() for label in plot.figure.axes[1].get_xticklabels()][1:3] == ["2\n6", "3\n5"]

@@ -268,6 +268,17 @@ def test_the_small_side_limits_what_can_be_seen():
     assert not found.shown
 
 
+def test_contrasts_and_the_test_of_equality_say_that_units_are_few():
+    rng = np.random.default_rng(7)
+    frame = frame_of({"a": rng.integers(-3, 4, 400), "b": rng.integers(-3, 4, 12), "c": rng.integers(-3, 4, 400)})
+    found = {i.dataset: {c.code for c in i.cautions} for i in interactions(frame, ACCEPTED_LENGTH)}
+    assert found == {"a": set(), "b": {"few-units"}, "c": set()}
+    told = {c.code: c.text for c in heterogeneity(frame, per_dataset(frame)).cautions}
+    assert "(b)" in told["datasets-few-or-skewed"]
+    enough = frame[frame["dataset"] != "b"]
+    assert "datasets-few-or-skewed" not in {c.code for c in heterogeneity(enough, per_dataset(enough)).cautions}
+
+
 @pytest.mark.parametrize("other", [[1], [1, 1, 1]])
 def test_a_contrast_without_spread_is_not_defined(other):
     frame = frame_of({"a": [1, 1, 1], "b": other})

@@ -261,7 +261,7 @@ def test_gate_moments_are_the_sums_over_all_tokens(workplace):
     ("argv", "code", "words"),
     [
         (["nowhere.yaml"], 64, "no configuration"),
-        (["arm.yaml", "--set", "training.lr"], 64, "--set wants"),
+        (["arm.yaml", "--set", "training.lr"], 64, "--set requires"),
         (["arm.yaml", "--set", "training.learning_rate=1"], 65, "learning_rate"),
         (["arm.yaml", "--set", "training.anchor=1"], 65, "did you mean anchors?"),
         (["arm.yaml", "--set", "corpus.prompts=[{source: train.jsonl, cuont: 3}]"], 65, "did you mean count?"),
