@@ -12,6 +12,7 @@ from typing import Any
 from analysis import wording
 from analysis.commands import values
 from analysis.commands.folders import folder_of
+from analysis.commands.log_options import log_options
 from analysis.commands.show import show
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
@@ -20,8 +21,6 @@ from analysis.comparison.rules import Rule, exit_code, judge, parse_rule
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import UsageError
 from analysis.importers.direct import open_references
-from analysis.importers.plain import parse_mapping
-from analysis.importers.registry import Options
 from analysis.measures.aggregate import compare_totals, has_totals_alone
 from analysis.measures.baseline import has_times_alone
 from analysis.measures.times_alone import compare_times
@@ -81,9 +80,8 @@ def _open(args: argparse.Namespace, folder: Path) -> _Opened:
     named = [args.runs, args.vs or (), [args.baseline] if args.baseline else (), args.control, args.earlier]
     named += [args.sessions_a, args.sessions_b]
     references = [reference for group in named for reference in group]
-    options = Options(mapping=parse_mapping(args.map) or None)
     opened = open_references(
-        references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete, options=options
+        references, folder, strict=args.strict, allow_incomplete=args.allow_incomplete, options=log_options(args)
     )
     if args.target:
         opened = [_with_target(run, args.target) for run in opened]

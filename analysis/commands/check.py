@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from analysis.commands.log_options import add_log_options, log_options
 from analysis.errors import DataError, Exit, Parser
 from analysis.importers.collect import LEFT_OUT
 from analysis.importers.direct import open_references
@@ -174,10 +175,6 @@ def _claims_of_timings(run: Run, can: list[Claim], cannot: list[Claim]) -> None:
         can.append(Claim("speed", "compare speed with another run (speed-ups require a baseline run, --baseline)"))
 
 
-def _of_reference(reference: str, folder: Path) -> Run:
-    return open_references([reference], folder, allow_incomplete=True)[0]
-
-
 def lines(run: Run, report: Report) -> list[str]:
     """The report as lines."""
     tables = ", ".join(f"{name} {_rows(run, name):,}" for name in run.tables())
@@ -204,9 +201,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description. Exit 65 if there is a fault."""
     parser = Parser(prog="python -m analysis.check", description="Validate a run or a log file.")
     parser.add_argument("run", metavar="RUN_OR_FILE")
+    add_log_options(parser)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        run = _of_reference(args.run, Path(folder))
+        (run,) = open_references([args.run], Path(folder), allow_incomplete=True, options=log_options(args))
         report = check(run)
         for line in lines(run, report):
             print(one_line(line))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from analysis import wording
+from analysis.commands.log_options import add_log_options
 from analysis.errors import Parser, UsageError, finite, out_folder
 
 #: Options that are not available with --vs.
@@ -98,7 +99,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--higher-is", choices=["better", "worse"], help="direction of --value, if its name is not known"
     )
-    parser.add_argument("--map", action="append", default=[], metavar="FIELD=COLUMN", help="columns of a plain table")
+    add_log_options(parser)
     for side in "ab":
         parser.add_argument(f"--label-{side}", metavar="TEXT", help=f"name of arm {side.upper()} in the report")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that both runs have")

@@ -6,17 +6,16 @@ Several files make one run (parts of ranks, one file per data set). A file with 
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.errors import Parser, UsageError, finite, out_folder
-from analysis.importers.collect import MOST_INVALID, collect
-from analysis.importers.plain import FIELDS, parse_mapping
+from analysis.commands.log_options import add_log_options, log_options
+from analysis.errors import Parser, UsageError, out_folder
+from analysis.importers.collect import collect
 from analysis.importers.questions import read_questions, with_questions
-from analysis.importers.registry import FORMATS, Options
+from analysis.importers.registry import FORMATS
 from analysis.importers.summary import describe
 from analysis.importers.write import source_files, write_run
 from analysis.runlog.addresses import MANIFEST
@@ -35,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--format", default="auto", choices=["auto", *(f.key for f in FORMATS)])
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL rows with question_id, turns, category")
     parser.add_argument("--before", type=Path, metavar="FILE", help="Prometheus counters before the measurement")
-    parser.add_argument(
-        "--map", action="append", default=[], metavar="FIELD=COLUMN", help=f"plain tables: {', '.join(FIELDS)}"
-    )
+    add_log_options(parser)
     parser.add_argument(
         "--prefill-token",
         default="unknown",
@@ -45,18 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="plain tables: whether the first token (from prefill) is counted in the steps",
     )
     parser.add_argument("--label", help="name of the arm in reports (default: from the file)")
-    parser.add_argument(
-        "--max-bad",
-        type=_share,
-        default=MOST_INVALID,
-        metavar="SHARE",
-        help=f"reject a file if more than this share of its records is invalid (default {MOST_INVALID:g})",
-    )
     parser.add_argument("--strict", action="store_true", help="treat invalid rows as errors")
     args = parser.parse_args(argv)
-    options = Options(args.format, args.before, parse_mapping(args.map) or None, args.prefill_token)
+    options = replace(log_options(args), format=args.format, before=args.before, prefill_token=args.prefill_token)
     questions = read_questions(args.questions) if args.questions else None
-    collected = collect(args.files, options, strict=args.strict, most_invalid=args.max_bad)
+    collected = collect(args.files, options, strict=args.strict)
     folders = [args.out if len(collected.runs) == 1 else _beside(args.out, run.variant) for run in collected.runs]
     for folder in folders:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -79,13 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(collected.problems) > _LISTED:
         print(f"excluded: {len(collected.problems) - _LISTED:,} more rows")
     return 0
-
-
-def _share(text: str) -> float:
-    share = finite(text)
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not between 0 and 1")
-    return share
 
 
 def _beside(out: Path, variant: str | None) -> Path:

@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.table import Table
 
 from analysis import wording
+from analysis.commands.log_options import add_log_options, log_options
 from analysis.comparison.pairwise import Comparison, compare_runs
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import Parser, UsageError, finite, out_folder
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     _require_sense(args)
     with tempfile.TemporaryDirectory() as folder:
-        opened = open_references([*args.runs, *(args.vs or ())], Path(folder))
+        opened = open_references([*args.runs, *(args.vs or ())], Path(folder), options=log_options(args))
         a, b = opened[: len(args.runs)], opened[len(args.runs) :]
         asked = {"protocol": args.protocol, "metric": args.metric}
         if args.vs:
@@ -132,6 +133,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--cost-prompt", type=finite, metavar="Y", help="cost of one prompt in one run, in the same unit"
     )
+    add_log_options(parser)
     parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure to this folder")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that all runs have")
     parser.add_argument("--metric", choices=wording.METRICS)

@@ -11,6 +11,7 @@ from analysis.commands.folders import folder_of
 from analysis.commands.show import show
 from analysis.comparison.rules import Rule, exit_code, judge
 from analysis.comparison.values import compare_values, direction_of
+from analysis.importers.encodings import known_encoding
 from analysis.importers.values import lone_value, parse_values_mapping, values_of
 from analysis.report.sections import values as value_sections
 from analysis.report.writing import write_values
@@ -22,17 +23,19 @@ def column_of(args: argparse.Namespace) -> str | None:
         return str(args.value[0])
     if len(args.runs) != 2 or args.vs or not all(Path(run).is_file() for run in args.runs):
         return None
-    found = {lone_value(run) for run in args.runs}
+    encoding = known_encoding(args.encoding) if args.encoding else None
+    found = {lone_value(run, encoding) for run in args.runs}
     return found.pop() if len(found) == 1 else None
 
 
 def compare_tables(args: argparse.Namespace, column: str, rules: Sequence[Rule]) -> int:
     """Compare, write the report, print the summary; returns the exit code."""
     mapping = parse_values_mapping(args.map)
+    encoding = known_encoding(args.encoding) if args.encoding else None
     references = [args.runs[0], args.runs[-1]]
     columns = list(args.value or (column,))
     a, b = (
-        values_of(reference, name, side, mapping)
+        values_of(reference, name, side, mapping, encoding)
         for reference, name, side in zip(references, (columns[0], columns[-1]), "AB", strict=True)
     )
     if len(columns) == 2:

@@ -17,8 +17,6 @@ from analysis.wording import counted
 
 #: How a manifest's caveat on rows that were left out is known.
 LEFT_OUT = "of the log left out"
-#: Of the records of a file this share may be unusable; where more are, what is left is another sample.
-MOST_INVALID = 0.05
 _KINDS: dict[Kind, str] = {
     "invalid": "invalid",
     "unrelated": "not a record",
@@ -52,21 +50,21 @@ def collect(
     options: Options | None = None,
     *,
     strict: bool = False,
-    most_invalid: float = MOST_INVALID,
 ) -> Collected:
     """Read files as one run, or one run per condition.
 
     Raises UsageError for files of different arms, DataError for files that cannot be read or of whose records more
-    than the share ``most_invalid`` cannot be used, for ids that occur in several files, and under ``strict`` for any
+    than ``options.most_invalid`` cannot be used, for ids that occur in several files, and under ``strict`` for any
     row left out.
     """
+    options = options or Options()
     names = _distinct_names(paths)
     merged: dict[tuple[str, str | None], Imported] = {}
     origins: dict[tuple[str, str | None], list[str]] = {}  # file names of a run's aggregates
     problems: list[tuple[str, Problem]] = []
     for path, name in zip(paths, names, strict=True):
         _, found = read_file(path, options)
-        require_usable(str(path), found, most_invalid)
+        require_usable(str(path), found, options.most_invalid)
         problems += [(name, problem) for problem in found.problems]
         for run in found.runs:
             if len(paths) > 1:
@@ -92,7 +90,7 @@ def collect(
     return Collected(runs, problems, names)
 
 
-def require_usable(path: str, found: Found, most_invalid: float = MOST_INVALID) -> None:
+def require_usable(path: str, found: Found, most_invalid: float) -> None:
     """Raises DataError if more than this share of a file's records cannot be used, with the reasons counted."""
     invalid = [("", problem) for problem in found.invalid]
     total = len(invalid) + found.records

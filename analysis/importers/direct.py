@@ -42,7 +42,7 @@ def open_references(
             found.append(Run.open(reference, allow_incomplete=allow_incomplete))
             continue
         try:
-            collected = collect([path], options or Options(), strict=strict)
+            collected = collect([path], options, strict=strict)
             found.append((given, reference, _pick(given, collected.runs, condition), collected))
         except DraftlabError as error:  # of a file that was fetched, the user knows the address
             told = str(error)

@@ -25,10 +25,12 @@ from analysis.importers import (
     vllm,
 )
 from analysis.importers.columns import FIELDS, Table
+from analysis.importers.encodings import require_decodable
+from analysis.importers.json_text import several_values
 from analysis.importers.model import Found, Imported, RowError
 from analysis.importers.nested import lists_of_records, parse_path
 from analysis.importers.reasons import by_reason
-from analysis.importers.source import Source, several_values
+from analysis.importers.source import Source
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,23 @@ FORMATS = (
     Format("plain", plain.recognise, plain.read),
 )
 
+#: Found among the lines of a server's or a script's output, in which other lines may be anything.
+_OF_LINES = {"log", "printed", "prometheus"}
+#: See :class:`Options`.
+MOST_INVALID = 0.05
+
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say about a file. ``format``: a key of FORMATS, or ``auto``."""
+    """What a user may say about a file. ``format``: a key of FORMATS, or ``auto``; ``encoding``: of its text, if it is
+    not UTF-8; ``most_invalid``: of its records this share may be unusable, since of more the rest is another sample."""
 
     format: str = "auto"
     before: Path | None = None
     mapping: Mapping[str, str] | None = None
     prefill_token: plain.Prefill = "unknown"
+    encoding: str | None = None
+    most_invalid: float = MOST_INVALID
 
 
 def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Found]:
@@ -78,7 +88,7 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
     which no row could be used.
     """
     options = options or Options()
-    source = Source.open(path)
+    source = Source.open(path, options.encoding)
     if why := declined.foreign(source):
         raise DataError(f"{path}: {why}")
     mapping = dict(options.mapping or {})
@@ -89,6 +99,8 @@ def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Fo
         key, source = options.format, replace(source, whole=True)
     else:
         key, source = _recognise(source, options)
+    if key not in _OF_LINES:
+        require_decodable(source)
     try:
         found = _read(key, source, options)
     except RowError as error:

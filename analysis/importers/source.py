@@ -6,26 +6,25 @@ What cannot be read of a JSON-lines file is a :class:`Problem` with its line, an
 
 from __future__ import annotations
 
-import json
+import codecs
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-
-import pyarrow as pa
+from typing import Any, Literal
 
 from analysis.errors import DataError, UsageError
+from analysis.importers.compressed import BROKEN, PIECE, pieces
+from analysis.importers.json_text import parse
 from analysis.importers.nested import at
 
-GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+PARQUET = b"PAR1"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A single JSON document is parsed whole; JSON lines are not, so only they may be larger.
 LARGEST_DOCUMENT = 1 << 30
 _SNIFF_ROWS = 200
-_SNIFF_BYTES = _CHUNK = 1 << 20
+_SNIFF_BYTES = 1 << 20
 #: Of a file whose first two lines are longer than _SNIFF_BYTES this much is looked at.
 _LONGEST_LINES = 1 << 26
 
@@ -68,18 +67,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """One log file. ``path`` is local; ``name`` is its file name without compression suffixes; ``whole``: what the
+    """One log file. ``path`` is local; ``name`` is its file name without compression suffixes; ``encoding``: of
+    its text, if that is neither UTF-8 nor UTF-16 with a mark; ``whole``: what the
     file is may show anywhere in it, not in its opening alone; ``inside``: the keys under which its rows stand."""
 
     path: Path
+    encoding: str | None = None
     whole: bool = False
     inside: tuple[str, ...] = ()
     damage: list[Problem] = field(default_factory=list, compare=False)
 
     @classmethod
-    def open(cls, path: Path | str) -> Source:
+    def open(cls, path: Path | str, encoding: str | None = None) -> Source:
         """Raises UsageError if there is no such file, DataError if it is empty."""
-        source = cls(Path(path))
+        source = cls(Path(path), encoding)
         if source.path.is_dir():
             raise UsageError(f"{path}: a folder, not a log file; give the files in it, those of one arm together")
         if str(path) == "-":
@@ -186,7 +187,7 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(1-based number, text without its end) of every line that is not empty."""
-        for number, block in self.blocks(_CHUNK):
+        for number, block in self.blocks(PIECE):
             for place, line in enumerate(block[:-1].split(b"\n")):
                 if text := text_of(line):
                     yield number + place, text
@@ -254,83 +255,33 @@ class Source:
         return bytes(data[:size])
 
     def _chunks(self, damage: list[Problem]) -> Iterator[bytes]:
-        """Uncompressed bytes in pieces; where a compressed file breaks off, a problem is added to ``damage``."""
+        """Uncompressed bytes in pieces, in UTF-8 if the encoding was named; where a compressed file breaks off, a
+        problem is added to ``damage``."""
+        plain = self._pieces(damage)
+        if self.encoding is None or self.is_parquet or self._is_utf8:
+            yield from plain
+            return
+        try:
+            for text in codecs.iterdecode(plain, self.encoding):
+                yield text.encode()
+        except UnicodeError as error:
+            raise DataError(f"{self.path}: not {self.encoding}, the encoding that was named ({error})") from error
+
+    @cached_property
+    def _is_utf8(self) -> bool:
+        """Whether all of it can be decoded, and holds no NUL, which UTF-16 without a mark does."""
+        try:
+            return not any("\x00" in text for text in codecs.iterdecode(self._pieces([]), "utf-8"))
+        except UnicodeDecodeError:
+            return False
+
+    def _pieces(self, damage: list[Problem]) -> Iterator[bytes]:
         with self.path.open("rb") as file:
-            magic = file.read(4)
-            file.seek(0)
-            if not magic.startswith(GZIP) and magic != ZSTD:
-                while piece := file.read(_CHUNK):
-                    yield piece
-                return
             try:
-                yield from _gunzip(file) if magic.startswith(GZIP) else _unzstd(file)
-            except (zlib.error, EOFError, OSError, pa.ArrowException) as error:
+                yield from pieces(file)
+            except BROKEN as error:
                 reason = f"the compressed file is damaged or cut off ({_brief(error)})"
                 damage.append(Problem(None, reason, "cut off"))
-
-
-def _gunzip(file: BinaryIO) -> Iterator[bytes]:
-    """What a gzip file of one or more members holds; unlike the gzip module it gives all up to a break."""
-    member = zlib.decompressobj(wbits=31)
-    while piece := file.read(_CHUNK):
-        while piece:
-            if member.eof:
-                if not piece.strip(b"\x00"):
-                    break
-                member = zlib.decompressobj(wbits=31)
-            yield member.decompress(piece)
-            piece = member.unused_data
-    if not member.eof:
-        raise EOFError("it ends before its end mark")
-
-
-def _unzstd(file: BinaryIO) -> Iterator[bytes]:
-    stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-    while piece := stream.read(1 << 16):  # under a block: a break loses no more than its own block
-        yield piece
-
-
-def parse(text: str) -> Any:
-    """A JSON value. Raises ValueError for what is none, for one nested too deeply, and for a repeated key, whose
-    value would depend on the reader."""
-    try:
-        value = _DECODER.decode(text)
-        return _encodable(value) if "\\ud" in text or "\\uD" in text else value
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def several_values(text: str) -> bool:
-    """Whether a text begins with two JSON objects or arrays, of which one begins where the other ends."""
-    text = text.lstrip()
-    try:
-        _, end = _DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return False
-    return text.startswith(("{", "[")) and text[end:].lstrip().startswith(("{", "["))
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key '{next(n for n in names if names.count(n) > 1)}' is given twice")
-    return value
-
-
-#: Made once: json.loads would make one for every line.
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
-
-
-def _encodable(value: Any) -> Any:
-    """The value with "?" for halves of surrogate pairs, which JSON can escape but no file can hold."""
-    if isinstance(value, str):
-        return value.encode("utf-8", errors="replace").decode()
-    if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return value
 
 
 def text_of(data: bytes) -> str:

@@ -41,43 +41,56 @@ class Values:
     by_order: bool
 
 
-def read_table(source: pd.DataFrame | Path | str) -> pd.DataFrame:
-    """The table as it is. Raises UsageError for no such file, DataError for one that cannot be read as a table."""
+def read_table(source: pd.DataFrame | Path | str, encoding: str | None = None) -> pd.DataFrame:
+    """The table as it is; ``encoding``: of its text, if it is not UTF-8.
+
+    Raises UsageError for no such file, DataError for one that cannot be read as a table.
+    """
     if isinstance(source, pd.DataFrame):
         return source
     path = Path(source)
     if not path.is_file():
         raise UsageError(f"{path}: no such file; --value takes tables of one number per prompt")
     try:
-        return _read(path)
+        try:
+            return _read(path, "utf-8-sig")
+        except UnicodeDecodeError:
+            if encoding is None:
+                raise
+            return _read(path, encoding)
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+        raise DataError(
+            f"{path}: not {encoding or 'UTF-8'} (byte {error.start}); save it as UTF-8, or name its encoding, for "
+            "example --encoding cp1252"
+        ) from error
     except (ValueError, pa.ArrowException, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: not a table of rows and columns ({one_line(reason)[:120]})") from error
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, encoding: str) -> pd.DataFrame:
     with path.open("rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"PAR1"):
         return pd.read_parquet(path)
     if start.startswith((b"[", b"{")):
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding=encoding)
         rows = json.loads(text) if start.startswith(b"[") else [json.loads(line) for line in text.splitlines() if line]
         return pd.DataFrame(rows)
     # ids stay text: 007 is no 7; a float column would have lost digits of long ones
-    return pd.read_csv(path, sep=None, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    return pd.read_csv(path, sep=None, engine="python", dtype=str, keep_default_na=False, encoding=encoding)
 
 
-def lone_value(source: pd.DataFrame | Path | str) -> str | None:
+def lone_value(source: pd.DataFrame | Path | str, encoding: str | None = None) -> str | None:
     """The one column of numbers beside those that say which prompt a row is of; None if there is not just one, or no
     column of ids."""
     if not isinstance(source, pd.DataFrame) and not _lone(_names(Path(source))):
         return None  # most logs: their first line tells, however large they are
     try:
-        table = read_table(source)
-    except (DataError, UsageError):
+        table = read_table(source, encoding)
+    except (DataError, UsageError) as error:
+        if isinstance(error.__cause__, UnicodeError):
+            raise
         return None
     found = _lone([str(name) for name in table.columns])
     return found if found is not None and _numbers(table[found]) is not None else None
@@ -105,13 +118,20 @@ def _names(path: Path) -> list[str]:
         return []
 
 
-def values_of(source: pd.DataFrame | Path | str, column: str, name: str, mapping: Mapping[str, str]) -> Values:
-    """The arm that ``column`` holds. ``name``: how it is called where it is a DataFrame.
+def values_of(
+    source: pd.DataFrame | Path | str,
+    column: str,
+    name: str,
+    mapping: Mapping[str, str],
+    encoding: str | None = None,
+) -> Values:
+    """The arm that ``column`` holds. ``name``: how it is called where it is a DataFrame; ``encoding``: of a file that
+    is not UTF-8.
 
     Raises UsageError for a column that is not there, DataError for values that are no numbers, for ids that are none,
     and for a prompt with two values.
     """
-    table = read_table(source)
+    table = read_table(source, encoding)
     address = name if isinstance(source, pd.DataFrame) else str(source)
     known = [str(c) for c in table.columns]
     for field, wanted in (*mapping.items(), ("--value", column)):

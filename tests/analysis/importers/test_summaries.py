@@ -11,6 +11,7 @@ import pytest
 from analysis.errors import DataError
 from analysis.importers.collect import collect
 from analysis.importers.model import Imported
+from analysis.importers.registry import Options
 from tests.analysis.importers import logs
 
 #: 5 steps, 12 tokens.
@@ -60,7 +61,7 @@ def test_modelopt_a_measurement_that_cannot_be_leaves_the_others(tmp_path: Path)
     path = logs.write(tmp_path, "a.json", json.dumps([MODELOPT, {**MODELOPT, "Average_AL": 9}, {"other": 1}], indent=1))
     with pytest.raises(DataError, match="1 of 2 records cannot be used"):
         collect([path])
-    found = collect([path], most_invalid=0.7)
+    found = collect([path], Options(most_invalid=0.7))
     assert len(found.runs[0].aggregates) == 1
     assert [p.line for _, p in found.problems] == [2, 3]
 
