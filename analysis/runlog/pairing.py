@@ -177,7 +177,10 @@ def _require_coverage(pairs: Pairs, a: Evaluated, b: Evaluated, min_coverage: fl
     )
     where = f"{a.run.address} and {b.run.address}"
     if pairs.frame.empty:
-        raise DataError(f"no pairs: {where} have no common prompt with a value in both ({reasons})")
+        same = ""
+        if a.run.manifest.evaluations and b.run.manifest.evaluations:  # logs of draftlab, which can ask again
+            same = f"; to ask B what A was asked: python -m drafters.evaluate {b.run.address} --like {a.run.address}"
+        raise DataError(f"no pairs: {where} have no common prompt with a value in both ({reasons}){same}")
     if pairs.coverage < min_coverage:
         raise DataError(
             f"{where}: {len(pairs.frame)} pairs are {pairs.coverage:.1%} of the larger run, under {min_coverage:.0%} "

@@ -7,6 +7,7 @@ batches are shared among the ranks.
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from drafters.evaluation.arms import Arm, BlockArm, LookupArm
 from drafters.evaluation.controls import CONTROLS, control_arm, control_run, weights_of
 from drafters.evaluation.gates import GATE_SAMPLING
 from drafters.evaluation.generation import Generate, GenerateSettings
+from drafters.evaluation.like import evaluation_of, sources_of
 from drafters.evaluation.prefix import Prefix
 from drafters.evaluation.replay import Replay, ReplaySettings
 from drafters.evaluation.stage import Evaluated, begin, finish
@@ -66,15 +68,19 @@ def evaluate(
     settings: GenerateSettings | ReplaySettings | None = None,
     batch_size: int = 32,
     device: str = "cpu",
+    expected: str | None = None,
 ) -> list[str]:
     """Evaluate runs under the protocol that ``settings`` are of, ``prefix`` without any; returns a line per run.
 
-    Raises DataError for a run without weights, runs of different targets, or no prompt left to ask.
+    ``expected``: SHA-256 of the set of prompts that another run was asked. Raises DataError for a run without weights,
+    runs of different targets, no prompt left to ask, or other prompts than expected.
     """
     folders = [Path(resolve(reference)) for reference in references]
     target = common_target(folders, device)
     arms = [load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
+    if expected and not held_out.removed and prompt_set_hash(held_out.prompts) != expected:
+        raise DataError("these sources no longer give the prompts that the other run was asked: a file has changed")
     of_evaluation: dict[str, Any] = {
         "protocol": next((name for name, kind in SETTINGS.items() if isinstance(settings, kind)), "prefix"),
         "prompts": [source.model_dump(mode="json") for source in sources],
@@ -216,8 +222,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
     parser = Parser(prog="python -m drafters.evaluate", description="Evaluate trained drafters on held-out prompts.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or name under runs/")
-    parser.add_argument("--protocol", choices=["prefix", *SETTINGS], default="prefix")
-    parser.add_argument("--prompts", required=True, help="sources, separated by commas: gsm_symbolic/unseen:200,...")
+    parser.add_argument("--protocol", choices=["prefix", *SETTINGS], help="default: prefix, or as --like")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--prompts", help="sources, separated by commas: gsm_symbolic/unseen:200@SEED,...")
+    asked.add_argument("--like", metavar="RUN", help="the prompts, protocol and settings of another run's evaluation")
+    parser.add_argument("--evaluation", metavar="NAME", help="which evaluation, where the run of --like has several")
     parser.add_argument("--batch-size", type=int, help="prompts at once (32; generate: 1, which is timed)")
     parser.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
     parser.add_argument("--device", default=default_device())
@@ -240,6 +249,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size {args.batch_size}: expected 1 or more")
+    like = _like(args) if args.like else None
+    args.protocol = like.evaluation.protocol if like else args.protocol or "prefix"
     fields = {name: getattr(args, name) for name in GenerateSettings.model_fields}
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     kind = SETTINGS.get(args.protocol)
@@ -247,6 +258,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if kind is None or name not in kind.model_fields:
             taking = " or ".join(p for p, k in SETTINGS.items() if name in k.model_fields)
             raise UsageError(f"--{name.replace('_', '-')} is for --protocol {taking}")
+    if like and kind:
+        theirs = like.evaluation.settings
+        given = {name: theirs[name] for name in kind.model_fields.keys() & theirs.keys()} | given
     settings = parse(kind, given, "command line") if kind else None
     if isinstance(settings, GenerateSettings):
         if settings.samples > 1 and settings.temperature == 0:
@@ -258,7 +272,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = (
         [str(control_run(Path(resolve(r)), args.gate_control)) for r in args.runs] if args.gate_control else args.runs
     )
-    sources = [parse_source(text) for text in args.prompts.split(",")]
-    size = args.batch_size or (1 if isinstance(settings, GenerateSettings) else 32)
-    print(*evaluate(runs, sources, settings=settings, batch_size=size, device=args.device), sep="\n")
+    sources = like.sources if like else [parse_source(text) for text in args.prompts.split(",")]
+    usual = like.evaluation.settings.get("batch_size") if like else None
+    size = args.batch_size or usual or (1 if isinstance(settings, GenerateSettings) else 32)
+    expected = like.evaluation.prompt_set_sha256 if like else None
+    lines = evaluate(runs, sources, settings=settings, batch_size=size, device=args.device, expected=expected)
+    print(*lines, sep="\n")
     return 0
+
+
+@dataclass(frozen=True)
+class _Like:
+    evaluation: Evaluation
+    sources: list[PromptSource]
+
+
+def _like(args: argparse.Namespace) -> _Like:
+    run = Run.open(args.like, allow_incomplete=True)
+    evaluation = evaluation_of(run, args.protocol, args.evaluation)
+    return _Like(evaluation, sources_of(run, evaluation))

@@ -1,7 +1,9 @@
 """Where prompts come from: named families, files and hub data sets, by one notation.
 
-    gsm_symbolic:200   gsm_symbolic/unseen:200   humaneval   path/test.jsonl:100   hf:meta-math/MetaMathQA:train:1000
+    gsm_symbolic:200   gsm_symbolic/unseen:200@3   humaneval   path/test.jsonl:100   hf:meta-math/MetaMathQA:train:1000
     heldout:RUN (what the training of RUN held out by corpus.holdout)
+
+``:COUNT`` takes so many, ``@SEED`` (default 0) seeds the generator or the choice.
 
 ``python -m drafters.prompts SOURCE...`` shows what a list of sources holds.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import difflib
 import gzip
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +45,7 @@ __all__ = [
 
 _HUB = "hf:"
 _HELD_OUT = "heldout:"
+_COUNTED = re.compile(r"(?P<source>.+):(?P<count>[0-9]+)(?:@(?P<seed>[0-9]+))?")
 
 
 class PromptSource(BaseModel):
@@ -87,18 +91,18 @@ class PromptSource(BaseModel):
 
 
 def parse_source(text: str) -> PromptSource:
-    """A source in shorthand: ``SOURCE[/SPLIT][:COUNT]``; a path that exists as it stands is that path.
+    """A source in shorthand: ``SOURCE[/SPLIT][:COUNT[@SEED]]``; a path that exists as it stands is that path.
 
     Raises UsageError if it makes no sense.
     """
-    source, count, split = text.strip(), None, None
-    head, _, tail = source.rpartition(":")
-    if head and tail.isdecimal() and not Path(source).exists():
-        source, count = head, int(tail)
+    source, split, numbers = text.strip(), None, {}
+    if (found := _COUNTED.fullmatch(source)) and not Path(source).exists():
+        source = found["source"]
+        numbers = {name: int(found[name]) for name in ("count", "seed") if found[name] is not None}
     if source in (f"{GSM_SYMBOLIC}/seen", f"{GSM_SYMBOLIC}/unseen"):
         source, split = source.split("/")
     try:
-        return PromptSource.model_validate({"source": source, "count": count, "split": split})
+        return PromptSource.model_validate({"source": source, "split": split, **numbers})
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"prompt source '{text}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -228,6 +228,32 @@ def test_evaluating_again_does_nothing_and_adding_prompts_adds_parts(workplace, 
     assert len(list((workplace / "runs/arm/acceptance.parquet").glob("*.parquet"))) == 2
 
 
+def test_the_prompts_and_settings_of_another_run(workplace, capsys):
+    assert run(train, "arm.yaml", "--run", "runs/a") == 0
+    assert run(train, "arm.yaml", "--run", "runs/b", "--set", "drafter.fusion=gated") == 0
+    assert run(evaluate, "b", "--like", "a") == 64
+    assert "has no evaluation to repeat" in capsys.readouterr().err
+    assert run(evaluate, "a", "--prompts", "test.jsonl:7@3", "--batch-size", "3") == 0
+    assert run(evaluate, "b", "--like", "a") == 0
+    short = ["--protocol", "generate", "--max-new-tokens", "5"]
+    assert run(evaluate, "a", "--prompts", "test.jsonl:4", *short) == 0
+    capsys.readouterr()
+    assert run(evaluate, "b", "--like", "a") == 64
+    told = capsys.readouterr().err
+    assert "holds 2 evaluations; choose one with --evaluation NAME" in told and "(generate, 4 prompts)" in told
+    assert run(evaluate, "b", "--like", "a", "--protocol", "generate") == 0
+    a, b = (Run.open(name).manifest.evaluations for name in "ab")
+    assert list(a) == list(b)  # hashes of all settings, prompts among them
+    assert [e.prompt_set_sha256 for e in a.values()] == [e.prompt_set_sha256 for e in b.values()]
+    assert run(evaluate, "b", "--like", "a", "--evaluation", next(iter(a))[:6]) == 0
+    assert "complete already" in capsys.readouterr().out
+    assert run(evaluate, "b", "--like", "a", "--evaluation", "none") == 64
+    rows = (workplace / "test.jsonl").read_text().splitlines()
+    (workplace / "test.jsonl").write_text("\n".join(reversed(rows[2:])))
+    assert run(evaluate, "b", "--like", "a", "--protocol", "prefix") == 65
+    assert "a file has changed" in capsys.readouterr().err
+
+
 def test_training_prompts_are_not_asked_again(workplace, capsys):
     assert run(train, "arm.yaml") == 0
     (workplace / "mixed.jsonl").write_text(

@@ -29,6 +29,9 @@ def numbered(tmp_path):
     [
         ("gsm_symbolic:200", {"source": "gsm_symbolic", "count": 200}),
         ("gsm_symbolic/unseen:200", {"source": "gsm_symbolic", "split": "unseen", "count": 200}),
+        ("gsm_symbolic/unseen:200@3", {"source": "gsm_symbolic", "split": "unseen", "count": 200, "seed": 3}),
+        ("a@b.jsonl:5@0", {"source": "a@b.jsonl", "count": 5}),
+        ("a@b.jsonl", {"source": "a@b.jsonl"}),
         ("gsm_symbolic/seen", {"source": "gsm_symbolic", "split": "seen"}),
         ("humaneval", {"source": "humaneval"}),
         ("path/file.jsonl:100", {"source": "path/file.jsonl", "count": 100}),
