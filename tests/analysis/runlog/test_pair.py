@@ -130,7 +130,7 @@ def evaluated(keys, rng):
     )  # fmt: skip
     frame["problem"] = pd.Series([NO_VALUE if m else None for m in missing], dtype=object)
     frame["tokens"] = frame["tokens"].mask(missing)
-    return Evaluated(SimpleNamespace(address="run"), "generate", frame, None)
+    return Evaluated(SimpleNamespace(address="run", manifest=SimpleNamespace(evaluations={})), "generate", frame, None)
 
 
 def test_turns_and_samples_are_prompts_of_their_own(tmp_path):
