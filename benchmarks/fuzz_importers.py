@@ -247,6 +247,15 @@ def _fill(form: Format, rng: Random, records: list[Record]) -> Mutated:
     return Mutated(_bytes(_render(form, records)), (UNKNOWN,))
 
 
+def _encode(form: Format, rng: Random, records: list[Record]) -> Mutated:
+    """A letter of one record is in Latin-1."""
+    lines = [line.encode() for line in _render(form, records)]
+    place = rng.randrange(1 if form.csv else 0, len(lines))
+    at = rng.choice([i for i, byte in enumerate(lines[place]) if chr(byte).isalnum()])
+    lines[place] = lines[place][:at] + b"\xe9" + lines[place][at + 1 :]
+    return Mutated(b"\n".join(lines) + b"\n", (REFUSED,))
+
+
 def _untouched(form: Format, rng: Random, records: list[Record]) -> Mutated:
     return Mutated(_bytes(_render(form, records)), (SAME,))
 
@@ -261,6 +270,7 @@ MUTATIONS = {
     "swap the order": _swap,
     "zero a list": _zero,
     "filler everywhere": _fill,
+    "a byte of Latin-1": _encode,
 }
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analysis.importers.arms import PREFIX, Arm, arm_of
 from analysis.importers.model import MOST, Response, RowError, identifier, integer, optional_integer, problem
 from analysis.importers.source import Problem, Row
+from analysis.wording import counted
 
 Key = tuple[str, int, int, Arm]
 _SMALL, _INT32 = 2**15 - 1, 2**31 - 1
@@ -205,6 +206,9 @@ class StepTable:
         again = (number[1:] == number[:-1]) & (step[1:] == step[:-1])
         twice = np.zeros(len(self._rows), bool)
         twice[number[1:][again]] = True
+        judged = (np.bincount(number, numbered[order]) > 0) & ~partly & ~twice
+        judged[[self._numbers[key] for key in self._bad if key in self._numbers]] = False
+        lost = _missing(step[starts], step[ends - 1], ends - starts, judged)
         tokens = np.add.reduceat(emitted.astype(np.int64), starts)
         least, most = np.minimum.reduceat(drafted, starts), np.maximum.reduceat(drafted, starts)
         found = []
@@ -217,6 +221,10 @@ class StepTable:
             if partly[i] or twice[i]:
                 what = "some of its steps have no number" if partly[i] else f"a step of it occurs twice ({_TWICE})"
                 self._problems.append(Problem(row.line, f"prompt {key[0]} left out: {what}"))
+                continue
+            if lost[i]:
+                reason = f"prompt {key[0]} left out: by their numbers it lacks {counted(int(lost[i]), 'step')}"
+                self._problems.append(Problem(row.line, reason))
                 continue
             try:
                 response = self._first_row(row, key)
@@ -237,6 +245,17 @@ class StepTable:
                 )
             )
         return found
+
+
+def _missing(
+    first: NDArray[np.int64], last: NDArray[np.int64], count: NDArray[np.int64], judged: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """(n,) steps that are missing from each of the ``judged`` responses, by its numbers ``first`` to ``last``, which
+    begin at 0 or 1. None are missing where most responses have gaps: their numbers are positions and not counts."""
+    begin = int(np.bincount(np.minimum(first[judged], 2), minlength=3).argmax())
+    gaps = np.where(judged, np.maximum(last - begin + 1 - count, 0), 0)
+    counts = begin < 2 and 2 * int((gaps[judged] == 0).sum()) > int(judged.sum())
+    return gaps if counts else np.zeros(len(first), np.int64)
 
 
 def _integers(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from analysis.importers import columns, plain
 from analysis.importers.cells import value_of
+from analysis.importers.collect import collect
 from analysis.importers.columns import FIELDS
 from analysis.importers.model import RowError
 from analysis.importers.registry import Options, read_file
@@ -53,6 +54,7 @@ def by_rows(rows: list[Row]) -> tuple[dict[tuple[str, int, int], tuple[list[int]
         of_key = found.setdefault(key, [])
         of_key.append((step, emitted, int(emitted - 1 if accepted is None else accepted), row))
     good = {}
+    lacking = lacking_of({key: [step[0] for step in steps] for key, steps in found.items() if key not in bad})
     for key, steps in found.items():
         line = steps[0][3].line
         numbers = [step[0] for step in steps if step[0] is not None]
@@ -62,10 +64,22 @@ def by_rows(rows: list[Row]) -> tuple[dict[tuple[str, int, int], tuple[list[int]
             problems.append((line, f"prompt {key[0]} left out: some of its steps have no number"))
         elif len(set(numbers)) < len(numbers):
             problems.append((line, f"prompt {key[0]} left out: a step of it occurs twice ({_TWICE})"))
+        elif lacking.get(key):
+            lost = f"{lacking[key]} step{'s' * (lacking[key] > 1)}"
+            problems.append((line, f"prompt {key[0]} left out: by their numbers it lacks {lost}"))
         else:
             steps.sort(key=lambda step: 0 if step[0] is None else step[0])
             good[key] = [step[1] for step in steps], [step[2] for step in steps]
     return good, problems
+
+
+def lacking_of(numbers: dict[Any, list[int | None]]) -> dict[Any, int]:
+    """How many steps each response lacks, where most responses are numbered 0, 1, ... or 1, 2, ..."""
+    sound = {key: sorted(n) for key, n in numbers.items() if None not in n and len(set(n)) == len(n)}
+    firsts = [min(n[0], 2) for n in sound.values()]
+    begin = max(range(3), key=lambda first: (firsts.count(first), -first))
+    gaps = {key: max(n[-1] - begin + 1 - len(n), 0) for key, n in sound.items()}
+    return gaps if begin < 2 and 2 * list(gaps.values()).count(0) > len(gaps) else {}
 
 
 def assert_same(path: Path, rows: list[Row], damage: list[tuple[int | None, str]]) -> None:
@@ -201,7 +215,8 @@ def test_parquet_by_columns_is_parquet_by_rows(tmp_path: Path, seed: int, at_a_t
 
 
 def test_a_bad_row_far_down_a_large_table_is_named_by_its_line(tmp_path: Path) -> None:
-    """120,000 steps: all but the prompts of three bad rows are written, with their counts."""
+    """120,000 steps: all but the prompts of three bad rows are written, with their counts. Two of the rows do not even
+    say whose they are; the numbers of the steps do."""
     n, steps = 120_000, 30
     accepted = np.random.default_rng(0).integers(0, 16, n)
     lines = [f"p{i // steps},{i % steps},{accepted[i]},15" for i in range(n)]
@@ -217,18 +232,40 @@ def test_a_bad_row_far_down_a_large_table_is_named_by_its_line(tmp_path: Path) -
         110_002: "NUL bytes: the writer was stopped here",
         # the steps before and after a bad one are no prompt
         reasons_line(found.problems, "p20"): "prompt p20 left out whole: its row on line 602 is bad",
+        **{
+            reasons_line(found.problems, name): f"prompt {name} left out: by their numbers it lacks 1 step"
+            for name in ("p3000", "p3666")
+        },
     }
     write_run(tmp_path / "run", found.runs[0], name="run")
     run = Run.open(tmp_path / "run")
     table = run.read("acceptance").to_pandas()
-    assert len(table) == n - steps - 2
-    whole = table[~table["prompt_id"].isin(["p3000", "p3666"])]
+    assert len(table) == n - 3 * steps
     expected = np.delete(accepted, [*range(600, 630), *range(90_000, 90_030), *range(109_980, 110_010)])
-    np.testing.assert_array_equal(whole["accepted"], expected)
-    assert (whole["emitted"] == whole["accepted"] + 1).all() and (table["drafted"] == 15).all()
-    assert whole.groupby("prompt_id")["step"].apply(list).map(lambda s: s == list(range(steps))).all()
+    np.testing.assert_array_equal(table["accepted"], expected)
+    assert (table["emitted"] == table["accepted"] + 1).all() and (table["drafted"] == 15).all()
+    assert table.groupby("prompt_id")["step"].apply(list).map(lambda s: s == list(range(steps))).all()
 
 
 def reasons_line(problems: Any, prompt_id: str) -> int | None:
     (problem,) = [p for p in problems if isinstance(p, Problem) and f"prompt {prompt_id} " in p.reason]
     return problem.line
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_step_that_is_missing_by_its_number_leaves_its_prompt_out(tmp_path: Path, begin: int, lost: int) -> None:
+    rows = [(f"p{i}", begin + k, (i + k) % 4) for i in range(20) for k in range(4)]
+    del rows[5 * 4 + lost]
+    text = "prompt_id,step,accepted\n" + "".join(f"{p},{k},{n}\n" for p, k, n in rows)
+    found = collect([logs.write(tmp_path, "log.csv", text)])
+    (run,) = found.runs
+    assert "p5" not in {r.prompt_id for r in run.responses} and len(run.responses) == 19
+    assert ["it lacks 1 step" in str(problem) for _, problem in found.problems] == [True]
+
+
+def test_positions_in_the_answer_are_no_numbers_of_steps(tmp_path: Path) -> None:
+    # a step's number is here the place of its first token: gaps are what was accepted
+    text = "prompt_id,step,accepted\n" + "".join(f"p{i},{3 * k},2\n" for i in range(20) for k in range(4))
+    (run,) = collect([logs.write(tmp_path, "log.csv", text)]).runs
+    assert len(run.responses) == 20
