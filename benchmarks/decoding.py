@@ -31,11 +31,11 @@ from analysis.runlog.addresses import resolve
 from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.folder import load_drafter, save_drafter
 from drafters.checkpoints.layouts import PLAIN, architecture
-from drafters.commands.evaluate import common_target
-from drafters.commands.train import FINAL
+from drafters.checkpoints.run_files import FINAL
 from drafters.decoding.decode import DecodeOutput, decode
 from drafters.decoding.ragged import RaggedCache
 from drafters.evaluation.controls import weights_of
+from drafters.evaluation.loading import common_target
 from drafters.model.drafter import Drafter
 from drafters.model.head import Head
 from drafters.prompts.sources import PromptSource, load_prompts, messages

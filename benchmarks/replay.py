@@ -24,12 +24,12 @@ from analysis.errors import Parser, run_command
 from analysis.runlog.addresses import resolve
 from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.folder import load_drafter
-from drafters.commands.evaluate import common_target
-from drafters.commands.train import FINAL
+from drafters.checkpoints.run_files import FINAL
 from drafters.config import DrafterChoice, complete
 from drafters.evaluation.arms import BlockArm
 from drafters.evaluation.controls import weights_of
 from drafters.evaluation.generation import Generate, GenerateSettings
+from drafters.evaluation.loading import common_target
 from drafters.evaluation.replay import Replay, ReplaySettings
 from drafters.evaluation.rows import BatchRows
 from drafters.model.drafter import Drafter

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import torch
+
 from analysis.errors import UsageError
 
 
@@ -28,3 +30,10 @@ def refuse_several_ranks(command: str) -> None:
     """
     if (world := Rank.of_environment().world) > 1:
         raise UsageError(f"{command} runs in one process, but torchrun started {world}: start it without torchrun")
+
+
+def default_device() -> str:
+    """The GPU if there is one; under torchrun each rank's own."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"

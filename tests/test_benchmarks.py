@@ -1,11 +1,12 @@
 """Every benchmark runs, in its fast mode: none can rot unseen. What they measure is not looked at here."""
 
 import json
+from dataclasses import asdict, replace
 
 import pytest
 import yaml
 
-from benchmarks import exact, fuzz_importers, scale
+from benchmarks import calibration_grid, exact, fuzz_importers, scale
 
 
 def last_line(capfd):
@@ -26,6 +27,17 @@ def test_scale(capfd, tmp_path):
 def test_fuzz_importers(capfd):
     assert fuzz_importers.main(["90", "--seed", "3"]) == 0
     assert "0 faults" in capfd.readouterr().out
+
+
+def test_calibration_grid(capfd, tmp_path):
+    keep = tmp_path / "done.jsonl"
+    few = ["--studies", "40", "--keep", str(keep), "--cells", "9", "99", "215"]
+    assert calibration_grid.main(few) == 0
+    assert (last_line(capfd)["cells"], len(keep.read_text().splitlines())) == (3, 3)
+    done = [calibration_grid.Found(**json.loads(line)) for line in keep.read_text().splitlines()]
+    assert calibration_grid.main(few) == 0 and len(keep.read_text().splitlines()) == 3
+    several = [replace(done[i % 3], **asdict(cell)) for i, cell in enumerate(calibration_grid.CELLS)]
+    assert calibration_grid.picture(several).axes and "216 designs" in calibration_grid.report(several)
 
 
 class TestOfDrafters:

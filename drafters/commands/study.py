@@ -16,13 +16,14 @@ from analysis.commands.report import main as write_reports
 from analysis.errors import DataError, Parser
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.reading import read_manifest
-from drafters.commands.baseline import make_next_token_run
-from drafters.commands.evaluate import evaluate
-from drafters.commands.train import default_device, run_folder, train
+from drafters.checkpoints.run_files import run_folder
 from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config, parse, read_yaml
+from drafters.evaluation.baselines import make_next_token_run
 from drafters.evaluation.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluation.generation import GenerateSettings
-from drafters.ranks import refuse_several_ranks
+from drafters.evaluation.run import evaluate
+from drafters.ranks import default_device, refuse_several_ranks
+from drafters.training.run import train
 
 SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way
 

@@ -20,13 +20,13 @@ from typing import Any
 from analysis.errors import DataError, DraftlabError, Parser, UsageError
 from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.wording import counted
-from drafters.commands.export import export_run
-from drafters.commands.serve import load_served
-from drafters.commands.train import run_folder
+from drafters.checkpoints.export import export_run
+from drafters.checkpoints.run_files import run_folder
 from drafters.config import parse, read_yaml
 from drafters.decoding.decode import decode
 from drafters.prompts.sources import load_prompts, messages
 from drafters.provenance import environment
+from drafters.serving.loading import load_served
 from drafters.serving.plan import ArmPlan, ServingPlan, resolved, visits
 from drafters.target import smollm2
 from drafters.target.frozen import Target

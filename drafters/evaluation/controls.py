@@ -11,7 +11,7 @@ its parent's weights and the change named in the manifest, ``runs/<parent>-<cont
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,17 +21,17 @@ from analysis.errors import DataError
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import read_manifest
-from analysis.runlog.writing import RunWriter, write_atomic
+from analysis.runlog.writing import RunWriter
+from drafters.checkpoints.mean_gate import MEAN_GATE
 from drafters.evaluation.arms import BlockArm, Passage, Tokens
 from drafters.keyed import permutation
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
-from drafters.model.fusion import Fusion, GatedFusion
+from drafters.model.fusion import GatedFusion
 from drafters.target.frozen import Target
 
 Control = Literal["frozen", "shuffled"]
 CONTROLS: tuple[Control, ...] = ("frozen", "shuffled")
-MEAN_GATE = "mean_gate.json"  # beside the final weights: the gate's mean over all tokens of the training corpus
 
 
 def control_folder(parent: Path, control: Control) -> Path:
@@ -100,17 +100,3 @@ class ShuffledArm(BlockArm):
         A token may get the gate of a later one: this control cannot be decoded.
         """
         return [drafts for passage in passages for drafts in self._propose([passage])]
-
-
-def save_mean_gate(fusion: Fusion, features: Iterable[torch.Tensor], folder: Path) -> None:
-    """Write the mean gate over all tokens of ``features`` ([n, T, H] each), if the fusion has one that moves."""
-    if not (isinstance(fusion, GatedFusion) and fusion.gate.reads_state):
-        return
-    device = fusion.fc.weight.device
-    total, tokens = torch.zeros(fusion.gate.weight.shape[0], dtype=torch.float64), 0
-    with torch.no_grad():
-        for batch in features:
-            # the gate reads the last of the target layers alone
-            total += fusion.gate(batch[:, -1:].float().to(device)).double().sum(0).cpu()
-            tokens += len(batch)
-    write_atomic(folder / MEAN_GATE, json.dumps({"mean": (total / tokens).tolist(), "tokens": tokens}) + "\n")

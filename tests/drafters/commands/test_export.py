@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError, run_command
+from drafters.checkpoints import export as exporting
 from drafters.checkpoints.folder import load_drafter, weights_sha256
 from drafters.checkpoints.readers import check_reader, unsafe_readers
 from drafters.commands import export, train
@@ -53,13 +54,13 @@ def read(folder):
 @pytest.mark.parametrize("fusion,kv,norm", AXES)
 def test_out_and_back_is_bit_equal(tiny, tmp_path, fusion, kv, norm, vocab):
     ours = drafter_for(tiny, vocab, fusion=fusion, kv=kv, kv_norm=norm)
-    export.export(ours, tmp_path / "out", "zlab", tiny if vocab else None)
+    exporting.export(ours, tmp_path / "out", "zlab", tiny if vocab else None)
     assert same(load_drafter(tmp_path / "out"), ours)
     if (fusion, kv) == ("concat", "shared"):
-        export.export(ours, tmp_path / "theirs", "speculators", tiny)
+        exporting.export(ours, tmp_path / "theirs", "speculators", tiny)
         back = load_drafter(tmp_path / "theirs")
         assert same(back, ours)
-        export.export(back, tmp_path / "again", "zlab", tiny if vocab else None)
+        exporting.export(back, tmp_path / "again", "zlab", tiny if vocab else None)
         assert same(load_drafter(tmp_path / "again"), ours)
 
 
@@ -67,7 +68,7 @@ def test_every_drafter_but_dflash_has_a_name_of_its_own(tiny, tmp_path):
     names = {}
     for fusion, kv, norm in AXES:
         folder = tmp_path / f"{fusion}-{kv}-{norm}"
-        export.export(drafter_for(tiny, fusion=fusion, kv=kv, kv_norm=norm), folder, "zlab")
+        exporting.export(drafter_for(tiny, fusion=fusion, kv=kv, kv_norm=norm), folder, "zlab")
         (name,) = read(folder)[0]["architectures"]
         names.setdefault(name, set()).add((fusion, kv))
     assert all(len(kinds) == 1 for kinds in names.values())
@@ -77,7 +78,7 @@ def test_every_drafter_but_dflash_has_a_name_of_its_own(tiny, tmp_path):
 
 
 def test_a_draft_vocabulary_takes_its_rows_of_the_head_along(tiny, tmp_path):
-    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny)
+    exporting.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny)
     data, tensors = read(tmp_path / "out")
     assert data["draft_vocab_size"] == len(VOCAB)
     assert tensors["d2t"].dtype == torch.int64
@@ -90,7 +91,7 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_head_along(tiny, tmp_path):
 def test_speculators_layout(tiny, tmp_path, vocab):
     """Against the fields that vllm-project/speculators declares for a dflash speculator."""
     ours = drafter_for(tiny, vocab)
-    export.export(ours, tmp_path / "out", "speculators", tiny, "org/target")
+    exporting.export(ours, tmp_path / "out", "speculators", tiny, "org/target")
     data, tensors = read(tmp_path / "out")
     size = len(vocab) if vocab else tiny.vocab_size
     assert {
@@ -127,10 +128,10 @@ def test_speculators_layout(tiny, tmp_path, vocab):
 def test_the_reference_implementation_gives_the_same_logits(tiny, tmp_path, via):
     reference = pytest.importorskip("dflash.model")
     ours = drafter_for(tiny)
-    export.export(ours, tmp_path / "out", "zlab")
+    exporting.export(ours, tmp_path / "out", "zlab")
     if via == "speculators":
-        export.export(ours, tmp_path / "theirs", "speculators", tiny)
-        export.export(load_drafter(tmp_path / "theirs"), tmp_path / "back", "zlab")
+        exporting.export(ours, tmp_path / "theirs", "speculators", tiny)
+        exporting.export(load_drafter(tmp_path / "theirs"), tmp_path / "back", "zlab")
     folder = tmp_path / ("out" if via == "zlab" else "back")
     theirs, info = reference.DFlashDraftModel.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
@@ -153,11 +154,11 @@ def test_the_reference_implementation_gives_the_same_logits(tiny, tmp_path, via)
 def test_a_folded_gate_is_the_same_function(tiny, activation, kv):
     gated = drafter_for(tiny, fusion="gated", gate_input="none", gate_activation=activation, kv=kv)
     torch.nn.init.normal_(gated.fusion.gate.weight, generator=torch.Generator().manual_seed(2))  # well away from 1
-    folded = export.fold_gate(gated)
+    folded = exporting.fold_gate(gated)
     assert folded.config == gated.config.model_copy(update={"fusion": "concat"})
     torch.testing.assert_close(outputs(folded), outputs(gated), rtol=1e-5, atol=1e-5)
     # and it is the gate that was folded: without it, it is another function
-    bare = export.fold_gate(gated)
+    bare = exporting.fold_gate(gated)
     bare.fusion.fc.weight.data.copy_(gated.fusion.fc.weight)
     assert not torch.allclose(outputs(bare), outputs(gated), atol=1e-2)
 
@@ -172,27 +173,27 @@ def test_a_folded_gate_is_the_same_function(tiny, activation, kv):
 )
 def test_what_cannot_be_folded_is_not(tiny, choice, words):
     with pytest.raises(DataError, match=words):
-        export.fold_gate(drafter_for(tiny, **choice))
+        exporting.fold_gate(drafter_for(tiny, **choice))
 
 
 @pytest.mark.parametrize("fusion,kv,norm", AXES[1:])
 def test_nothing_is_dropped_to_fit_speculators(tiny, tmp_path, fusion, kv, norm):
     with pytest.raises(DataError, match="would be dropped"):
-        export.export(drafter_for(tiny, fusion=fusion, kv=kv, kv_norm=norm), tmp_path / "out", "speculators", tiny)
+        exporting.export(drafter_for(tiny, fusion=fusion, kv=kv, kv_norm=norm), tmp_path / "out", "speculators", tiny)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_holds_something_is_left_alone(tiny, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match="something already"):
-        export.export(drafter_for(tiny), tmp_path, "zlab")
+        exporting.export(drafter_for(tiny), tmp_path, "zlab")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_public_dflare_loads(tiny, tmp_path):
     """config.json and tensor names as AngelSlim writes them: no fusion named, the rope flat."""
     ours = drafter_for(tiny, fusion="layerwise", kv="separate")
-    export.export(ours, tmp_path / "out", "zlab")
+    exporting.export(ours, tmp_path / "out", "zlab")
     data, tensors = read(tmp_path / "out")
     assert "layer_fusion_weights" in tensors and tensors["layer_fusion_weights"].shape == (2, 3)
     for name in ("k_proj_target", "v_proj_target"):
@@ -213,7 +214,7 @@ def test_public_dflare_loads(tiny, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_tensors_are_in_the_targets_type(tiny, tmp_path, dtype):
-    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny, dtype=dtype)
+    exporting.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny, dtype=dtype)
     data, tensors = read(tmp_path / "out")
     assert data["dtype"] == dtype
     kinds = {name: tensor.dtype for name, tensor in tensors.items()}
@@ -222,8 +223,8 @@ def test_tensors_are_in_the_targets_type(tiny, tmp_path, dtype):
 
 def test_a_full_head_leaves_the_draft_vocabulary_out(tiny, tmp_path):
     ours = drafter_for(tiny, VOCAB)
-    export.export(ours, tmp_path / "ours", "zlab", tiny)
-    written = export.export_run(str(tmp_path / "ours"), tmp_path / "whole", "zlab", full_head=True, reader="sglang")
+    exporting.export(ours, tmp_path / "ours", "zlab", tiny)
+    written = exporting.export_run(str(tmp_path / "ours"), tmp_path / "whole", "zlab", full_head=True, reader="sglang")
     data, tensors = read(tmp_path / "whole")
     assert written.config.draft_vocab is None
     assert "draft_vocab_size" not in data and not {"d2t", "lm_head.weight"} & tensors.keys()
@@ -257,14 +258,14 @@ def test_a_reader_that_would_drop_something_is_refused(tiny, choice, vocab, read
 
 
 def test_the_folder_says_who_reads_it(tiny, tmp_path):
-    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny)
+    exporting.export(drafter_for(tiny, VOCAB), tmp_path / "out", "zlab", tiny)
     text = (tmp_path / "out" / "README.md").read_text()
     assert "Not for sglang" in text and "num_speculative_tokens" in text and "Not for vllm" not in text
 
 
 def test_angelslim_layout_is_that_of_a_public_dflare(tiny, tmp_path):
     ours = drafter_for(tiny, fusion="layerwise", kv="separate")
-    export.export(ours, tmp_path / "out", "angelslim")
+    exporting.export(ours, tmp_path / "out", "angelslim")
     data, _ = read(tmp_path / "out")
     assert data["architectures"] == ["QwenDFlareDraftModel"]
     assert data["dflash_config"] == {"mask_token_id": 3, "target_layer_ids": [0, 2, 3]}
@@ -272,29 +273,31 @@ def test_angelslim_layout_is_that_of_a_public_dflare(tiny, tmp_path):
     others = [{}, {"fusion": "layerwise"}, {"fusion": "layerwise", "kv": "separate", "kv_norm": "own"}]
     for choice in [*others, {"fusion": "layerwise", "kv": "separate", "fusion_norm": "before"}]:
         with pytest.raises(DataError, match="DFlare"):
-            export.export(drafter_for(tiny, **choice), tmp_path / "no", "angelslim")
+            exporting.export(drafter_for(tiny, **choice), tmp_path / "no", "angelslim")
     with pytest.raises(DataError, match="--full-head"):
-        export.export(drafter_for(tiny, VOCAB, fusion="layerwise", kv="separate"), tmp_path / "no", "angelslim", tiny)
+        exporting.export(
+            drafter_for(tiny, VOCAB, fusion="layerwise", kv="separate"), tmp_path / "no", "angelslim", tiny
+        )
     assert not (tmp_path / "no").exists()
 
 
 def test_the_verifier_resolves(tiny, tmp_path, target_folder, monkeypatch):
     monkeypatch.chdir(target_folder.parent)
-    export.export(drafter_for(tiny), tmp_path / "ours", "zlab")
-    export.export_run(str(tmp_path / "ours"), tmp_path / "out", "speculators", target=target_folder.name)
+    exporting.export(drafter_for(tiny), tmp_path / "ours", "zlab")
+    exporting.export_run(str(tmp_path / "ours"), tmp_path / "out", "speculators", target=target_folder.name)
     verifier = read(tmp_path / "out")[0]["speculators_config"]["verifier"]["name_or_path"]
     assert verifier == str(target_folder)
 
 
 def test_speculators_own_parser(tiny, tmp_path):
     speculators = pytest.importorskip("speculators")
-    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny, "org/target")
+    exporting.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny, "org/target")
     found = speculators.SpeculatorModelConfig.from_pretrained(tmp_path / "out")
     assert found.speculators_model_type == "dflash" and found.draft_vocab_size == len(VOCAB)
 
 
 def test_a_speculator_that_does_not_say_how_deep_its_target_is(tiny, tmp_path, capsys):
-    export.export(drafter_for(tiny), tmp_path / "theirs", "speculators", tiny)
+    exporting.export(drafter_for(tiny), tmp_path / "theirs", "speculators", tiny)
     data, _ = read(tmp_path / "theirs")
     del data["num_target_layers"]  # as speculators itself writes it
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(data))
@@ -305,7 +308,7 @@ def test_a_speculator_that_does_not_say_how_deep_its_target_is(tiny, tmp_path, c
         export.main([str(tmp_path / "theirs"), str(tmp_path / "out")])  # --format is required
     code = run_command(export.main, [str(tmp_path / "theirs"), str(tmp_path / "out"), "--format", "zlab"])
     assert code == 64 and "--target" in capsys.readouterr().err
-    export.export(found, tmp_path / "out", "zlab", tiny)
+    exporting.export(found, tmp_path / "out", "zlab", tiny)
     assert load_drafter(tmp_path / "out").config.num_target_layers == tiny.num_layers
 
 
@@ -322,7 +325,7 @@ def test_a_speculator_that_does_not_say_how_deep_its_target_is(tiny, tmp_path, c
     ],
 )
 def test_speculators_that_are_something_else_are_refused(tiny, tmp_path, change, words):
-    export.export(drafter_for(tiny), tmp_path / "out", "speculators", tiny)
+    exporting.export(drafter_for(tiny), tmp_path / "out", "speculators", tiny)
     data, _ = read(tmp_path / "out")
     (tmp_path / "out" / "config.json").write_text(json.dumps(data | change))
     with pytest.raises(DataError, match=words):
@@ -378,7 +381,7 @@ def test_command(workplace, target_folder, capsys):
     ],
 )
 def test_maps_of_a_draft_vocabulary_that_disagree_are_refused(tiny, tmp_path, name, change, words):
-    export.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny)
+    exporting.export(drafter_for(tiny, VOCAB), tmp_path / "out", "speculators", tiny)
     path = tmp_path / "out" / "model.safetensors"
     tensors = load_file(path)
     tensors[name] = change(tensors[name])
@@ -388,7 +391,7 @@ def test_maps_of_a_draft_vocabulary_that_disagree_are_refused(tiny, tmp_path, na
 
 
 def test_a_map_of_another_vocabulary_beside_the_whole_one_is_refused(tiny, tmp_path):
-    export.export(drafter_for(tiny), tmp_path / "out", "speculators", tiny)
+    exporting.export(drafter_for(tiny), tmp_path / "out", "speculators", tiny)
     path = tmp_path / "out" / "model.safetensors"
     flags = torch.zeros(tiny.vocab_size, dtype=torch.bool)
     save_file(load_file(path) | {"t2d": flags}, path)

@@ -8,6 +8,7 @@ import yaml
 from analysis.comparison.pairwise import compare_runs
 from analysis.errors import run_command
 from analysis.runlog.reading import Run
+from drafters.checkpoints.run_files import FINAL
 from drafters.commands import study, train
 
 PLANNED = {"a": "plain", "b": "gated", "protocol": "prefix", "controls": ["gated-frozen", "gated-shuffled"]}
@@ -77,7 +78,7 @@ def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
     assert sorted(path.name for path in (runs / study.SET_ASIDE).iterdir()) == made
     assert (runs / study.SET_ASIDE / "plain/run.json").read_bytes() == logs
     assert sorted(path.name for path in runs.iterdir() if path.name != study.SET_ASIDE) == made
-    assert (runs / "plain/checkpoints" / train.FINAL).exists()
+    assert (runs / "plain/checkpoints" / FINAL).exists()
     shutil.rmtree(runs / "plain/checkpoints")
     assert study.main(["study.yaml"]) == 0  # one alone, and a name that is taken
     assert {path.name for path in (runs / study.SET_ASIDE).iterdir()} == {*made, "plain-2"}

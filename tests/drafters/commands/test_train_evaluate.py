@@ -14,12 +14,15 @@ from safetensors.torch import load_file
 
 from analysis.errors import run_command
 from analysis.runlog.reading import Run
+from drafters.checkpoints.run_files import FINAL
 from drafters.commands import baseline, evaluate, generate, train
-from drafters.commands.train import FINAL
 from drafters.corpus.store import Corpus
 from drafters.prompts.identity import messages
 from drafters.prompts.sources import load_prompts
+from drafters.ranks import default_device
 from drafters.target.frozen import Target
+from drafters.training import run as training_run
+from drafters.training.trainer import Trainer
 
 
 def run(command, *argv):
@@ -104,16 +107,16 @@ def test_a_run_from_before_a_setting_existed_has_its_default(workplace, capsys):
 @pytest.mark.parametrize("stop_after", [3, 4, 7, 11])
 def test_a_stopped_training_ends_bit_equal(workplace, monkeypatch, stop_after):
     assert run(train, "arm.yaml", "--run", "runs/whole") == 0
-    step = train.Trainer.train_step
+    step = Trainer.train_step
 
     def dying(self):
         if self.step == stop_after:
             raise Killed
         return step(self)
 
-    monkeypatch.setattr(train.Trainer, "train_step", dying)
+    monkeypatch.setattr(Trainer, "train_step", dying)
     assert run(train, "arm.yaml", "--run", "runs/stopped") == 70
-    monkeypatch.setattr(train.Trainer, "train_step", step)
+    monkeypatch.setattr(Trainer, "train_step", step)
     with pytest.raises(Exception, match="not complete"):
         Run.open("runs/stopped")
     assert run(train, "arm.yaml", "--run", "runs/stopped") == 0
@@ -121,7 +124,7 @@ def test_a_stopped_training_ends_bit_equal(workplace, monkeypatch, stop_after):
 
 
 def test_a_training_goes_on_in_the_precision_that_it_began_with(workplace, monkeypatch):
-    step = train.Trainer.train_step
+    step = Trainer.train_step
     mixed = []
 
     def dying(self):
@@ -130,10 +133,10 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(workplace, monke
             raise Killed
         return step(self)
 
-    monkeypatch.setattr(train.Trainer, "train_step", dying)
-    monkeypatch.setattr(train, "native_precision", lambda device: "bfloat16")
+    monkeypatch.setattr(Trainer, "train_step", dying)
+    monkeypatch.setattr(training_run, "native_precision", lambda device: "bfloat16")
     assert run(train, "arm.yaml") == 70
-    monkeypatch.setattr(train, "native_precision", lambda device: "float32")  # another machine
+    monkeypatch.setattr(training_run, "native_precision", lambda device: "float32")  # another machine
     assert run(train, "arm.yaml") == 0
     assert set(mixed) == {True}
     assert Run.open("runs/arm").manifest.training.precision == "bfloat16"
@@ -386,4 +389,4 @@ def test_every_rank_has_a_gpu_of_its_own(monkeypatch, available, rank, device):
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     if rank is not None:
         monkeypatch.setenv("LOCAL_RANK", rank)
-    assert train.default_device() == device
+    assert default_device() == device

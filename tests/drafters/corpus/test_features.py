@@ -6,13 +6,14 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from analysis.errors import DataError
 from analysis.runlog.reading import Run
 from drafters.commands import evaluate, generate, train
-from drafters.commands.train import arm_corpus
 from drafters.config import load_config
 from drafters.corpus.build import build_corpus
 from drafters.corpus.features import FeatureReader
 from drafters.prompts.sources import load_prompts
+from drafters.training.corpora import arm_corpus
 
 LAYERS = (1, 3)
 
@@ -107,5 +108,5 @@ def test_a_target_in_bfloat16(workplace, capsys, fusion, precision):
 def test_targets_of_two_types_are_two_targets(workplace):
     wide, narrow = trained("wide"), trained("narrow", "target_dtype=bfloat16")
     assert wide.manifest.target.sha256 != narrow.manifest.target.sha256
-    with pytest.raises(evaluate.DataError, match=r"different targets .*float32.*bfloat16"):
+    with pytest.raises(DataError, match=r"different targets .*float32.*bfloat16"):
         evaluate.main(["runs/wide", "runs/narrow", "--prompts", "test.jsonl"])

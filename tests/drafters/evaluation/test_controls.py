@@ -7,8 +7,9 @@ import torch
 
 from analysis.errors import run_command
 from analysis.runlog.reading import Run
+from drafters.checkpoints.mean_gate import save_mean_gate
 from drafters.commands import evaluate, train
-from drafters.evaluation.controls import ShuffledArm, save_mean_gate
+from drafters.evaluation.controls import ShuffledArm
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
 from tests.drafters.configs import drafter_config

@@ -9,7 +9,7 @@ from analysis.errors import run_command
 from analysis.runlog.reading import Run
 from drafters.commands import evaluate, generate, train
 from drafters.decoding.decode import decode
-from drafters.evaluation.generation import top_two_margin
+from drafters.evaluation.generation import Generate, GenerateSettings, top_two_margin
 from drafters.prompts.sources import load_prompts, messages
 from drafters.target.frozen import Target
 
@@ -104,7 +104,7 @@ def test_ranks_share_the_prompts(trained, monkeypatch, capsys):
 
 def test_a_stopped_evaluation_goes_on(trained, monkeypatch):
     command = [*COMMON, "--prompts", "test.jsonl:5", "--baseline"]
-    ask = evaluate.Generate.batch
+    ask = Generate.batch
     asked = []
 
     def dying(self, prompts, arms):
@@ -113,7 +113,7 @@ def test_a_stopped_evaluation_goes_on(trained, monkeypatch):
             raise RuntimeError("pulled the plug")
         return ask(self, prompts, arms)
 
-    monkeypatch.setattr(evaluate.Generate, "batch", dying)
+    monkeypatch.setattr(Generate, "batch", dying)
     assert run(evaluate, "arm", *command) == 70
     assert run(evaluate, "arm", *command) == 0
     assert len(asked) == 6  # two whole, one broken off and asked again, and the two others
@@ -152,8 +152,8 @@ def test_a_mismatch_is_placed_and_weighed(trained, monkeypatch):
     plain = decode(target, None, [asked], max_new_tokens=20).sequences[0]
     found = decode(target, None, [asked], max_new_tokens=20).sequences[0]
     found.tokens[7] = (found.tokens[7] + 1) % 200
-    settings = evaluate.GenerateSettings()
-    verdict = evaluate.Generate(target, "x", lambda p: {}, settings)._against_baseline(asked, found, plain)
+    settings = GenerateSettings()
+    verdict = Generate(target, "x", lambda p: {}, settings)._against_baseline(asked, found, plain)
     logits = target.forward(torch.tensor([asked + plain.tokens[:7]]), logits=1).logits[0, -1]
     best = logits.sort(descending=True).values
     assert verdict["first_mismatch"] == 7 and not verdict["matches_baseline"]

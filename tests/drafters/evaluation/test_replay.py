@@ -268,7 +268,7 @@ def test_ranks_and_a_stop_leave_the_same_tables(trained, monkeypatch):
             raise RuntimeError("pulled the plug")
         return ask(self, prompts, arms)
 
-    monkeypatch.setattr(evaluate.Replay, "batch", dying)
+    monkeypatch.setattr(Replay, "batch", dying)
     assert run(evaluate, "arm", *command) == 70
     assert run(evaluate, "arm", *command) == 0
     assert len(asked) == 4

@@ -7,13 +7,14 @@ import pytest
 
 from analysis.runlog.reading import Run
 from drafters.checkpoints.folder import load_drafter, weights_sha256
-from drafters.commands.evaluate import evaluate
-from drafters.commands.train import arm_corpus, train
 from drafters.config import load_config, parse_source
 from drafters.decoding.decode import decode
+from drafters.evaluation.run import evaluate
 from drafters.model import fusion_table
 from drafters.prompts.sources import load_prompts, messages
 from drafters.target.frozen import Target
+from drafters.training.corpora import arm_corpus
+from drafters.training.run import train
 
 FUSIONS = ("concat", "gated", "layerwise", "layerwise_gated")
 GRID = list(itertools.product(FUSIONS, ("shared", "separate"), ("fixed", "progressive", "dpace")))
