@@ -34,6 +34,7 @@ from analysis.stats.inference import infer
 from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method, Sample
 from analysis.stats.pooling import random_effects
 from analysis.stats.sensitivity import detectable
+from analysis.stats.shrinkage import Pooled, partially_pooled
 from analysis.stats.strata import Stratum, combine, stratum
 from analysis.wording import Estimand, balanced, equals_p
 
@@ -105,7 +106,8 @@ class Heterogeneity:
     ``estimate``, ``lo``, ``hi``: mean over a population of data sets (Hartung-Knapp-Sidik-Jonkman, t with k - 1
     degrees of freedom); ``between_sd``: standard deviation of true effects between data sets (Paule-Mandel);
     ``i_squared``: share of the scatter that is between, in 0..1; ``q``: Cochran's; ``p``: Welch's test that all are
-    equal, which knows that variances are estimated, with k - 1 and ``df`` degrees of freedom.
+    equal, which knows that variances are estimated, with k - 1 and ``df`` degrees of freedom; ``pooled``: what each of
+    the data sets' effects is likely to be given the others (:mod:`analysis.stats.shrinkage`), empty for two.
     """
 
     datasets: int
@@ -118,6 +120,7 @@ class Heterogeneity:
     p: float
     df: float
     cautions: tuple[Caution, ...]
+    pooled: tuple[Pooled, ...] = ()
 
 
 def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> Heterogeneity | None:
@@ -158,6 +161,7 @@ def heterogeneity(frame: pd.DataFrame, by_dataset: Mapping[str, Estimate]) -> He
         p=p,
         df=df,
         cautions=tuple(cautions),
+        pooled=partially_pooled(list(usable), effects, variances),
     )
 
 

@@ -112,6 +112,19 @@ def heterogeneity(c: Comparison) -> str | None:
     )
 
 
+def pooled_table(c: Comparison) -> str | None:
+    """Partially pooled differences of the data sets; None without any."""
+    if c.heterogeneity is None or not c.heterogeneity.pooled:
+        return None
+    rows = [
+        (p.dataset, signed(c.by_dataset[p.dataset].estimate), signed(p.estimate), interval(p.lo, p.hi),
+         percent(p.p_positive), percent(p.weight, 0))
+        for p in c.heterogeneity.pooled
+    ]  # fmt: skip
+    headers = ["data set", "difference", "partially pooled", "95% interval", "P(B better)", "own weight"]
+    return table(headers, rows, numeric=5)
+
+
 def interaction_table(c: Comparison) -> str | None:
     """Contrast of each data set with the others."""
     if not c.interactions:

@@ -42,6 +42,12 @@ _TERMS: tuple[tuple[str, str, Callable[[Comparison], bool]], ...] = (
         lambda c: True,
     ),
     (
+        "partially pooled",
+        "the difference of a data set pulled towards the mean of all, the more the fewer its prompts; *own weight* is "
+        "the share of the data set's own difference. P(B better) assumes a flat prior.",
+        lambda c: c.heterogeneity is not None and bool(c.heterogeneity.pooled),
+    ),
+    (
         "survival at k",
         "share of steps whose first k draft tokens are all accepted (product-limit estimate: a block that is cut short "
         "is censored from that slot on).",
