@@ -38,7 +38,7 @@ def require_decodable(source: Source) -> None:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            if last and error.reason == "unexpected end of data":
+            if last and error.reason == "unexpected end of data" and not source.ends_with_line:
                 return
             raise DataError(
                 f"{source.path}: line {line} is not UTF-8 (byte 0x{data[error.start]:02X} at {error.start + 1}); save "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -266,6 +267,11 @@ class Source:
                 yield text.encode()
         except UnicodeError as error:
             raise DataError(f"{self.path}: not {self.encoding}, the encoding that was named ({error})") from error
+
+    @property
+    def ends_with_line(self) -> bool:
+        """Whether the last line has its end."""
+        return any(piece.endswith(b"\n") for piece in deque(self._chunks([]), maxlen=1))
 
     @cached_property
     def _is_utf8(self) -> bool:

@@ -28,6 +28,7 @@ from analysis.importers.model import (
 from analysis.importers.served import load_of, requests_of, settings_of
 from analysis.importers.source import Problem, Source
 from analysis.importers.totals import counted, require_close, rounding, without_draft
+from analysis.importers.windows import require_rates
 from analysis.runlog.counting import Counting
 
 NAME = "vLLM bench serve"
@@ -109,6 +110,7 @@ def _result(row: Mapping[str, Any], subset: str) -> _Result:
     shares = [real(rate, f"rate of position {i}") for i, rate in enumerate(rates or [])]
     if drafts:
         if shares:
+            require_rates(shares, accepted, draft_tokens or drafts * len(shares))
             limit = max(5e-3, sum(rounding(share, 0.0) for share in shares))
             require_close(sum(shares), accepted / drafts, "the sum of the per-position rates", limit)
         require_close(

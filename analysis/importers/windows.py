@@ -37,6 +37,15 @@ def shares_of(text: str | None) -> tuple[float, ...]:
     return shares
 
 
+def require_rates(shares: Sequence[float], accepted: int, drafted: int) -> None:
+    """Raises RowError for rates by position that are all 0 although tokens were accepted: a filler, no measurement.
+
+    The first position has the largest rate, at least accepted / drafted, and at three digits 0.0005 is not 0.
+    """
+    if shares and not any(shares) and accepted > 0.0006 * drafted:
+        raise RowError(f"{accepted} tokens were accepted, but the per-position rates are all 0")
+
+
 def drafts_of(accepted: int, drafted: int, mean: float | None, shares: Sequence[float]) -> tuple[int, bool] | None:
     """(verification steps, whether they are exact); None where the line does not say.
 
@@ -47,6 +56,7 @@ def drafts_of(accepted: int, drafted: int, mean: float | None, shares: Sequence[
         raise RowError(f"{accepted} accepted tokens of {drafted} drafted")
     if not drafted:
         return 0, True
+    require_rates(shares, accepted, drafted)
     full = drafted / len(shares) if shares else 0
     if shares and mean is None:
         mean = 1 + sum(shares)

@@ -61,6 +61,11 @@ def test_a_half_character_where_the_writer_stopped_is_a_line_cut_off(tmp_path: P
     assert len(found.runs[0].responses) == 12 and [p.kind for _, p in found.problems] == ["cut off"]
 
 
+def test_half_a_character_before_a_line_end_is_no_cut(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 13 is not UTF-8"):
+        collect([logs.write(tmp_path, "log.csv", TABLE.encode()[:-1] + b"\xe9\n")])
+
+
 def test_noise_between_records_is_no_record(tmp_path: Path) -> None:
     found = collect([logs.write(tmp_path, "log.jsonl", TEXT.encode() + b"\xff\xfe\xfd\n")])
     assert len(found.runs[0].responses) == 12 and [p.kind for _, p in found.problems] == ["unrelated"]
