@@ -18,6 +18,7 @@ from analysis.measures import exploration, lossless, texts
 from analysis.measures.anchors import Anchors, anchors
 from analysis.measures.baseline import AgainstBaseline, against_baseline
 from analysis.measures.benchmark_table import BenchmarkTable, benchmark_table
+from analysis.measures.changes import Change, changes
 from analysis.measures.controls import Control, compare_controls
 from analysis.measures.exploration import Declaration, declare
 from analysis.measures.fairness import (
@@ -62,8 +63,8 @@ class Comparison(Shown):
     ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do: pairs of
     their own. ``missing``, ``full_set``: how the prompts without a pair differ, and the range of the headline's
     difference with them (:mod:`analysis.measures.missing`). ``anchors``: acceptance at every position of the
-    answers, under ``replay``. ``controls``, ``gain``: evidence on the dynamics of B's gate.
-    ``cautions`` concern the comparison as a whole; each estimate carries its own.
+    answers, under ``replay``. ``changes``: how many prompts move, in which direction. ``controls``, ``gain``: evidence
+    on the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
     a: ArmSummary
@@ -93,6 +94,7 @@ class Comparison(Shown):
     missing: tuple[Missing, ...] = ()
     full_set: Bounds | None = None
     anchors: Anchors | None = None
+    changes: tuple[Change, ...] = ()
 
     @property
     def estimand(self) -> Estimand:
@@ -255,6 +257,7 @@ def compare_runs(
         missing=absent,
         full_set=full_set,
         anchors=everywhere,
+        changes=changes(pairs.frame),
     )
 
 

@@ -43,6 +43,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "outputs": c.outputs,
         "throughput": c.throughput,
         "anchors": c.anchors,
+        "changes": c.changes,
         "baseline": c.baseline,
         "published": c.published,
         "benchmarks": c.benchmarks,

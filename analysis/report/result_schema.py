@@ -24,6 +24,7 @@ from analysis.measures.aggregate import Total, TotalsComparison
 from analysis.measures.anchors import Anchors
 from analysis.measures.baseline import AgainstBaseline
 from analysis.measures.benchmark_table import BenchmarkTable
+from analysis.measures.changes import Change
 from analysis.measures.controls import Control
 from analysis.measures.exploration import Declaration
 from analysis.measures.fairness import ArmDifference, FairnessRow
@@ -60,6 +61,7 @@ _COMPARISON: dict[str, Any] = {
     "outputs": Outputs,
     "throughput": Throughput | None,
     "anchors": Anchors | None,
+    "changes": tuple[Change, ...],
     "baseline": AgainstBaseline | None,
     "published": pd.DataFrame,
     "benchmarks": BenchmarkTable | None,

@@ -10,7 +10,7 @@ from analysis.measures.exploration import roles_in_words
 from analysis.report.markdown import table
 from analysis.stats.estimate import Estimate
 from analysis.stats.method import FEWEST
-from analysis.wording import interval, number, p_value, signed, with_interval
+from analysis.wording import interval, number, p_value, percent, signed, with_interval
 
 
 def overall_table(c: Comparison) -> str:
@@ -27,6 +27,18 @@ def estimates_table(estimates: Sequence[Estimate]) -> str:
         for e in estimates
     ]  # fmt: skip
     return table(headers, cells, numeric=9)
+
+
+def change_table(c: Comparison) -> str | None:
+    """How many prompts move in which direction, and by how much; None without pairs."""
+    if not c.changes:
+        return None
+    rows = [
+        (x.direction, f"{x.n:,}", percent(x.share), "—" if x.lo is None else f"{percent(x.lo)} to {percent(x.hi)}",
+         signed(x.mean, 2), signed(x.median, 2))
+        for x in c.changes
+    ]  # fmt: skip
+    return table(["prompt", "prompts", "share", "95% interval", "mean of B - A", "median of B - A"], rows, numeric=5)
 
 
 def effective(e: Estimate) -> str:
