@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from benchmarks import calibration_grid, exact, fuzz_importers, scale
+from benchmarks import calibration_grid, exact, fuzz_importers, scale, sequential
 
 
 def last_line(capfd):
@@ -38,6 +38,11 @@ def test_calibration_grid(capfd, tmp_path):
     assert calibration_grid.main(few) == 0 and len(keep.read_text().splitlines()) == 3
     several = [replace(done[i % 3], **asdict(cell)) for i, cell in enumerate(calibration_grid.CELLS)]
     assert calibration_grid.picture(several).axes and "216 designs" in calibration_grid.report(several)
+
+
+def test_sequential(capfd):
+    assert sequential.main(["--studies", "6"]) == 0
+    assert last_line(capfd)["benchmark"] == "sequential"
 
 
 class TestOfDrafters:

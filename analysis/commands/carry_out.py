@@ -29,6 +29,7 @@ from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import times as times_sections
 from analysis.report.sections import totals as totals_sections
+from analysis.report.sections.overview import monitoring
 from analysis.report.sections.study import matrix_headline, pair_folder
 from analysis.report.terminal import summarise, terminal
 from analysis.report.writing import (
@@ -109,13 +110,14 @@ def _pair(args: argparse.Namespace, opened: _Opened, options: dict[str, Any], ru
     a, b = opened.runs
     if any(map(has_totals_alone, (a, b))) or _speed_only(a, b):
         return _without_steps(a, b, args)
-    options |= {"sessions_a": opened.sessions_a, "sessions_b": opened.sessions_b}
+    options |= {"sessions_a": opened.sessions_a, "sessions_b": opened.sessions_b, "sequential": args.sequential}
     comparison = compare_runs(a, b, baseline=next(iter(opened.baseline), None), **options)
     judgements = [judge(rule, comparison) for rule in rules]
     report = write_report(comparison, folder_of(args, pair_folder(comparison)))
     if not args.quiet and not args.json:
         summarise(comparison, terminal())
     lines = baseline_sections.summary(comparison.baseline) if comparison.baseline else []
+    lines += [text] if (text := monitoring(comparison)) else []
     show(args, report, [*map(wording.one_line, lines), *(judgement.sentence for judgement in judgements)])
     return exit_code(judgements)
 

@@ -69,6 +69,8 @@ def _require_sense(args: argparse.Namespace) -> None:
         raise UsageError("--sessions-a and --sessions-b require exactly two runs; compare the arms in pairs")
     if not args.vs and len(args.runs) > 2 and (args.fail_if or args.baseline):
         raise UsageError("--fail-if and --baseline require exactly two runs; compare the arms in pairs")
+    if args.sequential and (args.vs or args.value or len(args.runs) != 2):
+        raise UsageError("--sequential requires exactly two runs")
     if args.vs and (refused := [name for name in _NOT_OF_SEEDS if getattr(args, name)]):
         raise UsageError(
             f"--{refused[0]} cannot be combined with --vs; several seeds are compared on all their prompts"
@@ -127,6 +129,9 @@ def _parser() -> Parser:
         default=[],
         metavar="RULE",
         help="for example 'delta<-0.05': exit 1 if it holds; repeatable",
+    )
+    parser.add_argument(
+        "--sequential", action="store_true", help="also a test that may be repeated as prompts come in, at any time"
     )
     parser.add_argument("--html", action="store_true", help="write report.html too: one file to send to a colleague")
     parser.add_argument(

@@ -36,6 +36,7 @@ from analysis.measures.history import health, load_history
 from analysis.measures.lossless import Outputs, outputs
 from analysis.measures.missing import Bounds, Missing, bounds, missing, most_tokens
 from analysis.measures.missing import cautions_of as missing_cautions
+from analysis.measures.monitor import monitor
 from analysis.measures.positions import positions
 from analysis.measures.published import below_published, published_for
 from analysis.measures.seen import by_seen
@@ -48,6 +49,7 @@ from analysis.runlog.reading import Run
 from analysis.stats.datasets import Heterogeneity, Interaction, balanced_mean, disagreement, heterogeneity, interactions
 from analysis.stats.estimate import Estimate, of_pairs, of_questions
 from analysis.stats.families import adjust
+from analysis.stats.sequential import Sequential
 from analysis.wording import HEADLINES, Estimand
 
 
@@ -63,7 +65,8 @@ class Comparison(Shown):
     ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do: pairs of
     their own. ``missing``, ``full_set``: how the prompts without a pair differ, and the range of the headline's
     difference with them (:mod:`analysis.measures.missing`). ``anchors``: acceptance at every position of the
-    answers, under ``replay``. ``changes``: how many prompts move, in which direction. ``controls``, ``gain``: evidence
+    answers, under ``replay``. ``changes``: how many prompts move, in which direction.
+    ``sequential``: the test that may be repeated, if it was asked for. ``controls``, ``gain``: evidence
     on the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
 
@@ -95,6 +98,7 @@ class Comparison(Shown):
     full_set: Bounds | None = None
     anchors: Anchors | None = None
     changes: tuple[Change, ...] = ()
+    sequential: Sequential | None = None
 
     @property
     def estimand(self) -> Estimand:
@@ -137,6 +141,7 @@ def compare_runs(
     min_coverage: float = 0.95,
     strict: bool = False,
     allow_incomplete: bool = False,
+    sequential: bool = False,
 ) -> Comparison:
     """Compare two runs: is B better than A, by how much, on which data sets.
 
@@ -149,6 +154,7 @@ def compare_runs(
     the three may be a single value.
     ``baseline``: a run of plain decoding, for the speed-ups of both arms over it. ``sessions_a``, ``sessions_b``: runs
     that timed an arm again, for a verdict on speed over sessions (:mod:`analysis.measures.sessions`).
+    ``sequential``: also a test that stays valid if the comparison is repeated as prompts come in.
 
     Raises UsageError for an unknown protocol or metric, a metric of another protocol, a margin that is not positive,
     or a ``min_coverage`` that is not between 0 and 1. Raises DataError for runs that cannot be read or compared:
@@ -258,6 +264,7 @@ def compare_runs(
         full_set=full_set,
         anchors=everywhere,
         changes=changes(pairs.frame),
+        sequential=monitor(a, b, pairs) if sequential else None,
     )
 
 

@@ -44,6 +44,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "throughput": c.throughput,
         "anchors": c.anchors,
         "changes": c.changes,
+        "sequential": c.sequential,
         "baseline": c.baseline,
         "published": c.published,
         "benchmarks": c.benchmarks,

@@ -39,6 +39,7 @@ from analysis.report.result import RESULT_VERSION
 from analysis.stats.datasets import Heterogeneity, Interaction
 from analysis.stats.estimate import Estimate
 from analysis.stats.ranking import Ranking
+from analysis.stats.sequential import Sequential
 from analysis.wording import Estimand
 
 _Schema = dict[str, Any]
@@ -62,6 +63,7 @@ _COMPARISON: dict[str, Any] = {
     "throughput": Throughput | None,
     "anchors": Anchors | None,
     "changes": tuple[Change, ...],
+    "sequential": Sequential | None,
     "baseline": AgainstBaseline | None,
     "published": pd.DataFrame,
     "benchmarks": BenchmarkTable | None,

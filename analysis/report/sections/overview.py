@@ -29,6 +29,20 @@ def estimates_table(estimates: Sequence[Estimate]) -> str:
     return table(headers, cells, numeric=9)
 
 
+def monitoring(c: Comparison) -> str | None:
+    """What a test says that may be repeated after every prompt; None if it was not asked for."""
+    s = c.sequential
+    if s is None:
+        return None
+    units = wording.counted(s.n, "prompt" if c.overall.n_clusters == c.overall.n_pairs else "cluster")
+    decided = f"0 was excluded after {s.decided_at:,} of them" if s.decided else "0 is not excluded so far"
+    return (
+        f"Looked at after every prompt (betting, valid at any time of stopping): {units}, mean difference "
+        f"{signed(s.estimate)} ({interval(s.lo, s.hi)}), {wording.equals_p(s.p)}; {decided}. Each counts once, and a "
+        f"difference lies within ±{s.bound:g} tokens."
+    )
+
+
 def change_table(c: Comparison) -> str | None:
     """How many prompts move in which direction, and by how much; None without pairs."""
     if not c.changes:
