@@ -42,6 +42,6 @@ def test_without_a_block_size_nothing_bounds_a_difference(tmp_path):
     runs = [write_run(tmp_path / side, prompts_of([1, 2, 3])) for side in "ab"]
     for run in runs:
         text = (run / "run.json").read_text()
-        (run / "run.json").write_text(text.replace('"block_size": %d' % BLOCK, '"block_size": null'))
+        (run / "run.json").write_text(text.replace(f'"block_size": {BLOCK}', '"block_size": null'))
     with pytest.raises(UsageError, match="--sequential requires the block size"):
         compare_runs(*runs, sequential=True)
