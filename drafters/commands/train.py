@@ -8,6 +8,8 @@ other settings are refused.
 Under torchrun (``torchrun --nproc-per-node N -m drafters.train CONFIG``) N ranks share the ``training.accumulate``
 micro-batches of every step. The settings are the same, and so is the result, to rounding; a run may go on with another
 number of ranks. Rank 0 writes. On GPUs this is experimental: it has been tested on CPUs.
+
+SIGINT and SIGTERM end a training with a checkpoint, after the step that is running.
 """
 
 from __future__ import annotations

@@ -57,6 +57,10 @@ class Group:
             dist.all_gather_object(parts, list(items))
         return list(itertools.chain.from_iterable(part for part in parts if part is not None))
 
+    def any(self, asked: bool) -> bool:
+        """Whether any rank says so."""
+        return asked if self.world == 1 else bool(self.sum(torch.tensor([float(asked)], dtype=torch.float64)) > 0)
+
     def from_leader(self, value: Any) -> Any:
         """Rank 0's value (picklable), on every rank."""
         if self.world == 1:

@@ -17,7 +17,7 @@ from analysis.runlog import manifest as records
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest, settings_hash
 from analysis.runlog.reading import Run, read_manifest
-from analysis.runlog.writing import RunWriter
+from analysis.runlog.writing import RunWriter, write_atomic
 from drafters.checkpoints.folder import save_drafter, weights_sha256
 from drafters.checkpoints.mean_gate import save_mean_gate
 from drafters.checkpoints.run_files import FINAL, remember_prompts
@@ -31,7 +31,8 @@ from drafters.provenance import environment
 from drafters.target.frozen import Target
 from drafters.training.corpora import arm_corpus, validation_corpora
 from drafters.training.group import Group, joined
-from drafters.training.trainer import Trainer, native_precision
+from drafters.training.stopping import stop_requests
+from drafters.training.trainer import NotFiniteError, Trainer, native_precision
 
 #: Of a corpus without stored features, for the mean gate that the frozen control takes.
 MEAN_GATE_EXAMPLES = 4096
@@ -91,20 +92,38 @@ def _train(config: RunConfig, folder: Path, device: str, group: Group) -> str:
 
     started = time.monotonic() - sum(row["seconds"] for row in trainer.history)
     shown = progress(f"train {config.name}", trainer.steps, trainer.step) if group.leads else nullcontext(_untold)
-    with shown as tick:
+    with shown as tick, stop_requests() as stop:
         while trainer.step < trainer.steps:
-            row = trainer.train_step()
+            row = _step(trainer, folder)
             _validate(trainer, row, config.validation, validation)
             length = row["val_accepted_length"] or row["accepted_length"] or 0.0
             tick(trainer.step, f"loss {row['loss'] or 0:.3f}, accepted length {length:.2f}")
-            due = trainer.step % config.training.checkpoint_every == 0 and trainer.step < trainer.steps
-            if due and group.leads:
+            stopped = group.any(stop.requested)
+            due = stopped or trainer.step % config.training.checkpoint_every == 0
+            if due and trainer.step < trainer.steps and group.leads:
                 _save(trainer, writer, checkpoints)
+            if stopped:
+                raise KeyboardInterrupt
     manifest.timings["train_s"] = time.monotonic() - started
     if group.leads:
         _finish(trainer, writer, checkpoints)
         writer.save()
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
+
+
+def _step(trainer: Trainer, folder: Path) -> dict[str, Any]:
+    """A step of the optimizer. Of one whose gradient is not finite, the examples are written down."""
+    try:
+        return trainer.train_step()
+    except NotFiniteError as error:
+        path = folder / f"not-finite-step-{error.step:06d}.json"
+        if trainer.group.leads:
+            record = {"step": error.step, "lr": error.lr, "loss": str(error.loss), "grad_norm": str(error.grad_norm)}
+            write_atomic(path, json.dumps({**record, "examples": error.examples}) + "\n")
+        raise DataError(
+            f"{folder}: {error}; its examples are in {path.name}. The same command goes on from the last checkpoint. "
+            "Another run may take a lower training.lr, more training.warmup, or training.precision=float32"
+        ) from error
 
 
 def _vocabulary(config: RunConfig, corpus: Corpus, manifest: Manifest) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from analysis.errors import UsageError
+from analysis.errors import DataError, UsageError
 from drafters.checkpoints.folder import load_drafter, load_training_state, save_training_state
 from drafters.config import DrafterConfig, RunConfig
 from drafters.corpus.build import Corpus, CorpusExample
@@ -164,7 +164,8 @@ class Trainer:
                 loss = self._forward(batch, weights)
                 loss.numerator.backward()
             sums.add(loss, batch)
-        for _, example_id, chosen, labels in sorted(self.group.gather(self._consumed), key=lambda taken: taken[0]):
+        taken = sorted(self.group.gather(self._consumed), key=lambda one: one[0])
+        for _, example_id, chosen, labels in taken:
             self.hash.update(example_id, chosen, labels)
         self._consumed = []
         sums.values = self.group.sum(sums.values)
@@ -174,6 +175,8 @@ class Trainer:
                 if parameter.grad is not None:
                     parameter.grad.div_(sums.denominator)
             norm = float(torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), settings.clip))
+            if not math.isfinite(norm):  # a step with it would make every weight NaN
+                raise NotFiniteError(self.step + 1, lr, sums.row()["loss"], norm, [one[1] for one in taken])
             self.optimizer.step()
         self.step += 1
         row = {
@@ -290,6 +293,14 @@ class Trainer:
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed)
+
+
+class NotFiniteError(DataError):
+    """A gradient is NaN or infinite. The weights are those before the step; ``examples``: the ids of its examples."""
+
+    def __init__(self, step: int, lr: float, loss: float | None, grad_norm: float, examples: list[str]):
+        super().__init__(f"step {step}: the gradient is not finite (norm {grad_norm}, loss {loss}, lr {lr:.3g})")
+        self.step, self.lr, self.loss, self.grad_norm, self.examples = step, lr, loss, grad_norm, examples
 
 
 class StepSums:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,42 @@ def test_a_stopped_training_ends_bit_equal(workplace, monkeypatch, stop_after):
         Run.open("runs/stopped")
     assert run(train, "arm.yaml", "--run", "runs/stopped") == 0
     same_run(workplace / "runs/whole", workplace / "runs/stopped")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_training_with_a_checkpoint(workplace, monkeypatch, capsys, number):
+    assert run(train, "arm.yaml", "--run", "runs/whole") == 0
+    step, before = Trainer.train_step, signal.getsignal(number)
+
+    def signalled(self):
+        if self.step == 2:
+            os.kill(os.getpid(), number)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "train_step", signalled)
+    assert run(train, "arm.yaml", "--run", "runs/stopped") == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert [path.name for path in (workplace / "runs/stopped/checkpoints").glob("step-*")] == ["step-000003"]
+    assert signal.getsignal(number) is before
+    monkeypatch.setattr(Trainer, "train_step", step)
+    assert run(train, "arm.yaml", "--run", "runs/stopped") == 0
+    same_run(workplace / "runs/whole", workplace / "runs/stopped")
+
+
+def test_a_gradient_that_is_not_finite_stops_and_names_its_examples(workplace, monkeypatch, capsys):
+    forward = Trainer._forward
+
+    def broken(self, batch, weights):
+        loss = forward(self, batch, weights)
+        return replace(loss, numerator=loss.numerator * float("nan")) if self.step == 2 else loss
+
+    monkeypatch.setattr(Trainer, "_forward", broken)
+    assert run(train, "arm.yaml") == 65
+    assert "step 3: the gradient is not finite (norm nan" in capsys.readouterr().err
+    found = json.loads((workplace / "runs/arm/not-finite-step-000003.json").read_text())
+    assert found["step"] == 3 and len(found["examples"]) == len(set(found["examples"])) > 0
+    monkeypatch.setattr(Trainer, "_forward", forward)
+    assert run(train, "arm.yaml") == 0
 
 
 def test_a_training_goes_on_in_the_precision_that_it_began_with(workplace, monkeypatch):

@@ -1,0 +1,42 @@
+"""SIGINT and SIGTERM end a training after the step that is running, with a checkpoint; a second one ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Whether the process has been asked to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Inside, the first signal is a request. Handlers belong to the main thread: elsewhere nothing is requested."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        request.requested = True
+        restore()
+
+    for number in numbers:
+        signal.signal(number, heard)
+    try:
+        yield request
+    finally:
+        restore()
