@@ -1,8 +1,10 @@
-"""Two processes against one: the same data, the same loss, the same weights."""
+"""Several processes against one: the same data, the same loss, the same weights; stopped, lost, and fewer or more."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from safetensors.torch import load_file
@@ -22,7 +24,7 @@ def arguments(name, *more):
 def start(ranks, name, *more):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     return subprocess.Popen([*command, "-m", "drafters.train", *arguments(name, *more)], env=environment, **pipes)
 
 
@@ -50,3 +52,48 @@ def test_two_ranks_are_one(workplace):
     assert process.returncode == 0, err
     assert out.count("5 steps") == 1  # rank 0 alone speaks
     same("one", "two", 1e-6)  # history and weights are stored in float32
+
+
+@pytest.mark.slow
+def test_four_ranks_are_one(workplace):
+    assert run_command(train.main, arguments("one")) == 0
+    process = start(4, "four")
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    same("one", "four", 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_stopped_training_goes_on_with_another_number_of_ranks(workplace, ranks):
+    assert run_command(train.main, arguments("one")) == 0
+    process = start(2, "stopped")
+    folder = workplace / "runs/stopped/checkpoints"
+    deadline = time.monotonic() + 300
+    while not list(folder.glob("step-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)  # the launcher and every rank
+    process.wait()
+    assert [path.name for path in folder.glob("step-*")] in (["step-000002"], ["step-000004"])
+    process = start(ranks, "stopped")
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    same("one", "stopped", 1e-6)
+
+
+@pytest.mark.slow
+def test_a_lost_rank_ends_the_training_and_its_checkpoint_stays(workplace):
+    process = start(2, "lost", "training.epochs=200", "training.checkpoint_every=5")
+    folder = workplace / "runs/lost/checkpoints"
+    deadline = time.monotonic() + 300
+    while not list(folder.glob("step-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    children = subprocess.run(
+        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert list(folder.glob("step-*"))
+    with pytest.raises(Exception, match="not complete"):
+        Run.open("runs/lost")
