@@ -205,7 +205,7 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.projection_init == "basis" and self.init_from is not None:
-            raise ValueError("projection_init: basis has no effect with init_from, whose projection is taken")
+            raise ValueError("projection_init: basis has no effect with init_from, which provides the projection")
         return self
 
 
@@ -293,7 +293,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise DataError(f"{path}: not YAML ({error})") from error
     if not isinstance(data, dict):
-        raise DataError(f"{path}: a configuration is a mapping of settings")
+        raise DataError(f"{path}: expected a mapping of settings")
     parent = data.pop("extends", None)
     return merge(read_yaml(path.parent / parent), data) if parent else data
 

@@ -67,7 +67,7 @@ def export(
     drafter that the layout has no place for.
     """
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise DataError(f"{folder}: there is something already; choose another folder")
+        raise DataError(f"{folder}: not empty; choose another folder")
     config, tensors = drafter.config, state_tensors(drafter)
     if config.prompt_tokens:
         raise DataError(

@@ -90,7 +90,7 @@ def speculators_config(
     if (name := architecture(config)) != PLAIN:
         static = config.fusion == "gated" and config.gate_input == "none" and config.kv == "shared"
         cure = "--fold-gate folds its gate into the projection" if static else "export it as zlab"
-        raise DataError(f"the speculators layout has no {name}: what it has beyond DFlash would be dropped; {cure}")
+        raise DataError(f"the speculators layout does not support {name}; {cure}")
     proposal = {"proposal_type": "greedy", "speculative_tokens": config.block_size - 1, "verifier_accept_k": 1}
     return {
         "architectures": ["DFlashSpeculator"],
@@ -160,12 +160,12 @@ def parse_config(data: dict[str, Any], where: str, draft_vocab: tuple[int, ...] 
 def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
     method = data.get("dflash_config") or {}
     if "target_layer_ids" not in method:
-        raise DataError(f"{where}: no dflash_config.target_layer_ids; the layers it was trained on cannot be guessed")
+        raise DataError(f"{where}: no dflash_config.target_layer_ids; the target layers of its training are unknown")
     name = (data.get("architectures") or ["?"])[0]
     axes: dict[str, Any] = {"fusion": "layerwise", "kv": "separate"} if name == _DFLARE else {}
     axes |= {key: method[key] for key in _AXES if key in method}
     if name not in (_DFLARE, architecture(DrafterAxes.model_validate(axes))):
-        raise DataError(f"{where}: architecture {name} is not one that is known, or not what its dflash_config says")
+        raise DataError(f"{where}: architecture {name} is unknown, or contradicts its dflash_config")
     refuse_others(method, DRAFTER_MUST_BE, f"{where}: dflash_config")
     # what a later drafter adds to the method, we would leave out
     if unknown := sorted(key for key, value in method.items() if value and key not in _METHOD):
@@ -182,7 +182,7 @@ def _read_speculators(data: dict[str, Any], where: str) -> tuple[dict[str, Any],
     if (kind := data["speculators_model_type"]) != "dflash" or data.get("sample_from_anchor"):
         raise DataError(f"{where}: a {kind} speculator, or one that samples from the anchor; only dflash is supported")
     if data.get("aux_hidden_state_layer_ids") is None:
-        raise DataError(f"{where}: no aux_hidden_state_layer_ids; the layers it was trained on cannot be guessed")
+        raise DataError(f"{where}: no aux_hidden_state_layer_ids; the target layers of its training are unknown")
     if data.get("mask_token_id") is None:
         raise DataError(f"{where}: no mask_token_id")
     return data["transformer_layer_config"], {

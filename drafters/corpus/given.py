@@ -61,7 +61,7 @@ def place(prompt: str, answer: str, *, cut: bool = False) -> tuple[str, str]:
     if answer.lstrip().startswith(_OPEN):
         return prompt[: found.start()], answer.lstrip()
     if not closed and "</think>" not in answer and not cut:
-        raise LeftOutError("an answer without a thought, which the chat template opens")
+        raise LeftOutError("an answer without a thought, although the chat template opens one")
     return prompt, answer
 
 
@@ -77,7 +77,7 @@ def _whole_answer(target: Target, prompt: Prompt) -> str:
     if prompt.thought is None:
         return prompt.answers[-1]
     if _OPEN not in (target.chat_template or ""):
-        raise LeftOutError("a thought in a field of its own, which the chat template has no place for")
+        raise LeftOutError("a thought in a separate field, which the chat template does not support")
     if prompt.cut and not prompt.answers[-1].strip():  # within the thought
         return f"{_OPEN}\n{prompt.thought.strip()}"
     return f"{_OPEN}\n{prompt.thought.strip()}\n</think>\n\n{prompt.answers[-1].lstrip()}"

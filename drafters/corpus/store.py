@@ -185,9 +185,9 @@ def _read_index(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise DataError(f"{folder}: no {INDEX}: not a corpus, or one whose building has not finished") from error
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error}); delete the folder to build the corpus anew") from error
+        raise DataError(f"{path}: not JSON ({error}); delete the folder to build the corpus again") from error
     if index.get("format") != FORMAT:
-        raise DataError(f"{path}: corpus format {index.get('format')!r}, this draftlab reads {FORMAT}; build it anew")
+        raise DataError(f"{path}: corpus format {index.get('format')!r}, this draftlab reads {FORMAT}; build it again")
     if not index["examples"]:
         reasons = Counter(reason for _, reason in index["left_out"])
         listing = ", ".join(f"{count} x {reason}" for reason, count in reasons.items())
@@ -195,5 +195,5 @@ def _read_index(folder: Path) -> dict[str, Any]:
     for shard in index["shards"]:
         file = folder / shard["file"]
         if not file.exists() or file.stat().st_size != shard["bytes"]:
-            raise DataError(f"{file}: missing or cut off; delete it and {INDEX}, and the same command makes it anew")
+            raise DataError(f"{file}: missing or cut off; delete it and {INDEX}, and repeat the command")
     return index

@@ -216,4 +216,6 @@ def refuse_sliding_windows(target: Target) -> None:
     config = target.model.config.get_text_config()
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None) or ()
     if odd := sorted(set(kinds) - {"full_attention", "global"}):  # GPT-Neo's name for the same
-        raise DataError(f"target '{target.id}': decoding needs full attention in every layer; it has {', '.join(odd)}")
+        raise DataError(
+            f"target '{target.id}': decoding requires full attention in every layer; it has {', '.join(odd)}"
+        )

@@ -120,7 +120,7 @@ class LookupProposer(_Featureless):
 
     def __init__(self, block_size: int, longest: int = LONGEST):
         if block_size < 2 or longest < 1:
-            raise ValueError("prompt lookup requires a block of 2 or more, and matches of at least one token")
+            raise ValueError("prompt lookup requires a block size of at least 2 and a match length of at least 1")
         self.block_size, self.longest = block_size, longest
 
     def propose(self, rows: Sequence[Row], sizes: list[int], cache: Rows, device: torch.device) -> Draft:
@@ -147,7 +147,7 @@ class BlockProposer:
         if not 0 <= confidence < 1:
             raise ValueError(f"confidence {confidence} is not within [0, 1)")
         if drafter.dtype != target.dtype:
-            raise ValueError(f"a drafter in {drafter.dtype} for a target in {target.dtype}: cast it")
+            raise ValueError(f"a drafter in {drafter.dtype} for a target in {target.dtype}: convert one of them")
         self.drafter, self.confidence, self.vocab_size = drafter, confidence, target.vocab_size
         self.layer_ids = drafter.config.target_layer_ids
         self.head = Head(target, drafter.config)

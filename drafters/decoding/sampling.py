@@ -28,7 +28,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
-            raise ValueError("temperature and top_k must not be negative, and top_p lies in (0, 1]")
+            raise ValueError("temperature and top_k must be at least 0, and top_p within (0, 1]")
 
     @property
     def greedy(self) -> bool:

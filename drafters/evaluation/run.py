@@ -71,7 +71,7 @@ def evaluate(
     arms = [load_arm(folder, target, device) for folder in folders]
     held_out = _held_out(load_prompts(sources), folders)
     if expected and not held_out.removed and prompt_set_hash(held_out.prompts) != expected:
-        raise DataError("these sources no longer give the prompts that the other run was asked: a file has changed")
+        raise DataError("these sources no longer give the prompts of the other run: a file has changed")
     of_evaluation: dict[str, Any] = {
         "protocol": next((name for name, kind in SETTINGS.items() if isinstance(settings, kind)), "prefix"),
         "prompts": [source.model_dump(mode="json") for source in sources],

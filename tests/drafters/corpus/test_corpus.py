@@ -214,7 +214,7 @@ class TestAnswersOfEngines:
             self.answered(target, {}, content="yes")
 
     def test_a_thought_in_a_field_of_its_own_needs_a_place_in_the_template(self) -> None:
-        with pytest.raises(DataError, match="1 x a thought in a field of its own"):
+        with pytest.raises(DataError, match="1 x a thought in a separate field"):
             self.answered(self.thinking_target(""), {}, content="yes", reasoning_content="why")
 
     def test_thoughts_that_are_not_as_the_target_is_set_are_noted(self) -> None:

@@ -53,7 +53,7 @@ def test_what_is_held_out_by_prompt_stays_askable():
 
 def test_holding_out_everything_is_refused():
     for count, by in ((30, "prompt"), (10, "question")):
-        with pytest.raises(DataError, match="leave nothing to train on"):
+        with pytest.raises(DataError, match="leave no training data"):
             hold_out(paraphrases(10), Holdout(count=count, by=by))
 
 

@@ -201,7 +201,7 @@ class TestGreedy:
 
     @pytest.mark.parametrize(("prompts", "limit"), [([], 3), ([[5], []], 3), ([[5]], 0)])
     def test_senseless_calls(self, prompts: list[list[int]], limit: int) -> None:
-        with pytest.raises(ValueError, match="needs"):
+        with pytest.raises(ValueError, match="requires"):
             tiny_target().greedy(prompts, limit)
 
 
