@@ -40,6 +40,8 @@ from analysis.wording import Estimand, balanced, equals_p
 
 #: With fewer data sets than this, I^2 is too noisy.
 FEW_DATASETS = 5
+#: A data set of fewer clusters can have a tiny variance by chance, and then a mean over data sets seems exact.
+LEAST = 4
 #: Cautions of a data set that a test of several inherits.
 _UNITS = {"few-units", "skewed"}
 
@@ -48,14 +50,14 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     """The difference with every data set weighing the same: the mean of their estimates, with a t interval from the
     variance of each (:mod:`analysis.stats.strata`). None for fewer than two data sets.
 
-    ``frame``: pairs. There is no interval where data sets of fewer than FEWEST clusters carry so much of the variance
-    that fewer than FEWEST effective ones remain.
+    ``frame``: pairs. There is no interval where a data set has fewer than LEAST clusters, or where those of fewer than
+    FEWEST carry so much of the variance that fewer than FEWEST effective ones remain.
     """
     names = sorted(frame["dataset"].unique())
     if len(names) < 2:
         return None
     clusters, of_row = partition(frame[cluster_column(frame)]), frame["dataset"].to_numpy()
-    counts, few = frame[list(COUNTS)], []
+    counts, few, fewest = frame[list(COUNTS)], [], clusters.count
     strata: tuple[list[Stratum], ...] = ([], [], [])
     arms = np.zeros(len(frame)), np.zeros(len(frame))  # deviations, by what they weigh in the balanced mean
     for name in names:
@@ -66,12 +68,13 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
             kind.append(stratum(x, clusters, rows, w))
         for arm, x in zip(arms, values, strict=True):
             arm[rows] = len(frame) / len(names) / rows.sum() * (x - x.mean())
-        few += [str(name)] if clusters.subset(rows).count < FEWEST else []
+        count = clusters.subset(rows).count
+        few, fewest = few + [str(name)] * (count < FEWEST), min(fewest, count)
     equal = [1 / len(names)] * len(names)
     of_a, of_b, robust = (combine(kind, equal, LEVEL) for kind in strata)
     ties = tied(frame)
     tally = len(frame), clusters.count, int(ties.sum()), clusters.subset(~ties).count
-    if few and not robust.effective >= FEWEST:
+    if few and (fewest < LEAST or not robust.effective >= FEWEST):
         cautions = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
         means = (of_a.mean, None, None), (of_b.mean, None, None)
         without = ClusterMean(robust.mean, None, None, None, None, 0.0, None, None)
