@@ -57,7 +57,8 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     if len(names) < 2:
         return None
     clusters, of_row = partition(frame[cluster_column(frame)]), frame["dataset"].to_numpy()
-    counts, few, fewest = frame[list(COUNTS)], [], clusters.count
+    counts, fewest = frame[list(COUNTS)], clusters.count
+    few: list[str] = []
     strata: tuple[list[Stratum], ...] = ([], [], [])
     arms = np.zeros(len(frame)), np.zeros(len(frame))  # deviations, by what they weigh in the balanced mean
     for name in names:
