@@ -51,7 +51,7 @@ def life(name, device, changes):
         with pytest.raises(Killed):
             train.main(command)
     train.main(command)
-    asked = [f"runs/{name}", "--device", device, "--prompts", "test.jsonl", "--batch-size", "5"]
+    asked = [f"runs/{name}", "--device", device, "--prompts", "test.jsonl:6", "--batch-size", "4"]
     evaluate.main(asked)
     evaluate.main([*asked, "--protocol", "generate", "--max-new-tokens", "8", "--baseline"])
     evaluate.main([*asked, "--protocol", "generate", "--max-new-tokens", "8", "--temperature", "0.7"])

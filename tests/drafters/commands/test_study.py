@@ -64,6 +64,7 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     assert tables() == before
 
 
+@pytest.mark.slow
 def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
     assert study.main(["study.yaml"]) == 0
     runs = tiny_study / "runs"

@@ -302,6 +302,7 @@ build(tiny_target(), progress=lambda done, total, seconds: moment == "between" a
         child.wait()
         child.stdout.close()
 
+    @pytest.mark.slow
     def test_killed_twice_and_finished_is_bit_equal(self, target: Target, tmp_path: Path) -> None:
         whole = build(target, folder=tmp_path / "whole")
         self.kill("saving", 2)  # settings, shard 0, and in the middle of shard 1

@@ -86,8 +86,15 @@ def test_training_is_the_same(workplace, fusion):
         assert one["tokens"] == other["tokens"] and one["mean"] == pytest.approx(other["mean"], abs=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("fusion", ["gated", "layerwise"])
+@pytest.mark.parametrize(
+    ("fusion", "precision"),
+    [
+        ("gated", "float32"),
+        ("layerwise", "bfloat16"),
+        pytest.param("gated", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("layerwise", "float32", marks=pytest.mark.slow),
+    ],
+)
 def test_a_target_in_bfloat16(workplace, capsys, fusion, precision):
     changes = ("target_dtype=bfloat16", f"training.precision={precision}", f"drafter.fusion={fusion}")
     run = trained("arm", *changes, "corpus.features=online")

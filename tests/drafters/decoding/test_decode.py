@@ -56,7 +56,7 @@ def reference(monkeypatch, trained):
     return generate
 
 
-@pytest.mark.parametrize("block_size", [4, 8, 16])
+@pytest.mark.parametrize("block_size", [pytest.param(4, marks=pytest.mark.slow), 8, 16])
 def test_parity_with_the_reference(tiny, drafter, prompts, plain, reference, block_size):
     # a token that answers really contain ends some of them early, inside accepted runs too
     stop = Counter(token for answer in plain for token in answer[8:]).most_common(1)[0][0]
