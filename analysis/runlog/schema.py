@@ -113,7 +113,7 @@ TABLES: dict[str, pa.Schema] = {
     "history": _schema(
         ("int32", "step epoch"),
         ("int64", "examples tokens"),
-        ("float32", "lr gamma loss ce grad_norm"),
+        ("float32", "lr gamma loss ce distill selection_ce confidence_bce grad_norm"),
         ("list<float32>", "ce_at accuracy_at"),
         ("float32", "accepted_length val_accepted_length val_unseen_accepted_length"),
         ("string", "data_hash"),
@@ -142,7 +142,10 @@ TABLES: dict[str, pa.Schema] = {
 }
 
 #: Columns that came within this schema version: runs that were written before have none, and nulls are read.
-LATER: dict[str, frozenset[str]] = {"gate_stats": frozenset({"n_log_gate"})}
+LATER: dict[str, frozenset[str]] = {
+    "gate_stats": frozenset({"n_log_gate"}),
+    "history": frozenset({"distill", "selection_ce", "confidence_bce"}),
+}
 
 NULLABLE: dict[str, frozenset[str]] = {
     # a lost count costs its pair, which the comparison lists; it does not make the file unreadable

@@ -43,10 +43,10 @@ def state_tensors(drafter: Drafter) -> dict[str, torch.Tensor]:
 
 def weights_sha256(drafter: Drafter, *, backbone_only: bool = False) -> str:
     """sha256 over the weights, name by name. ``backbone_only``: the draft layers and final norm alone, without
-    projections of the context's own: what arms of one seed share whatever their fusion."""
+    projections of the context's own and convolutions: what arms of one seed share whatever their axes."""
     digest = hashlib.sha256()
     for name, tensor in sorted(state_tensors(drafter).items()):
-        if backbone_only and ("_target." in name or not name.startswith(("layers.", "norm."))):
+        if backbone_only and ("_target." in name or "_conv." in name or not name.startswith(("layers.", "norm."))):
             continue
         digest.update(name.encode() + tensor.numpy().tobytes())
     return digest.hexdigest()

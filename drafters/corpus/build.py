@@ -63,7 +63,8 @@ def build_corpus(
 ) -> Corpus:
     """The corpus of these prompts: found if it was built before, else built, or gone on with.
 
-    ``layer_ids``: of the hidden states to store, in ``dtype``; with none the corpus holds tokens alone.
+    ``layer_ids``: of the hidden states to store, in ``dtype``, the target's ``final_id`` last, if at all; with none the
+    corpus holds tokens alone.
 
     The target answers the first turn of each prompt, with up to ``max_new_tokens`` and to ``max_length`` in all;
     with ``given_answers`` the answers in the data are taken instead, all turns of them. Left out, and named in
@@ -74,7 +75,7 @@ def build_corpus(
     Raises DataError: nothing to answer, two prompts of one id, no room on the disk, hidden states that
     ``dtype`` cannot hold, or a ``folder`` with another corpus.
     """
-    check_layer_ids(layer_ids, target.num_layers)
+    check_layer_ids([layer for layer in layer_ids if layer != target.final_id], target.num_layers)
     if not prompts:
         raise DataError("corpus: no prompts to answer")
     prompts = _with_own_ids(prompts) if given_answers else prompts

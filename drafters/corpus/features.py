@@ -12,13 +12,23 @@ from drafters.target.frozen import Target
 
 
 class FeatureReader:
-    """Reads the context features of examples at ``layer_ids`` of ``target`` (which stored ones do not need)."""
+    """Reads the context features of examples at ``layer_ids`` of ``target`` (which stored ones do not need).
 
-    def __init__(self, target: Target, layer_ids: Sequence[int]):
-        self.target, self.layer_ids = target, tuple(layer_ids)
+    ``final``: and the target's final hidden state, as one more layer after them.
+    """
+
+    def __init__(self, target: Target, layer_ids: Sequence[int], *, final: bool = False):
+        self.target, self.layers = target, len(layer_ids)
+        self.layer_ids = (*layer_ids, target.final_id) if final else tuple(layer_ids)
+
+    @property
+    def final(self) -> bool:
+        """Whether the final hidden state is read too."""
+        return len(self.layer_ids) > self.layers
 
     def padded(self, examples: Sequence[CorpusExample], lengths: Sequence[int]) -> Tensor:
-        """fp32 [b, S, T, H] of the first ``lengths`` tokens of each example, S the longest (at least 1).
+        """fp32 [b, S, T, H] (T + 1 with the final state) of the first ``lengths`` tokens of each example, S the longest
+        (at least 1).
 
         What stands after an example's own length is padding, and means nothing.
         """
@@ -40,8 +50,7 @@ class FeatureReader:
     def each(self, examples: Iterable[CorpusExample]) -> Iterator[Tensor]:
         """[n - 1, T, H] of every example: all tokens but the last, which nothing looks at."""
         for example in examples:
-            yield (
-                example.features
-                if example.features is not None
-                else self.padded([example], [len(example.tokens) - 1])[0]
-            )
+            stored = example.features
+            yield (stored if stored is not None else self.padded([example], [len(example.tokens) - 1])[0])[
+                :, : self.layers
+            ]

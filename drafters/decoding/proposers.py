@@ -24,6 +24,7 @@ from drafters.decoding.ragged import Rows, Store
 from drafters.decoding.rows import Row, sampled
 from drafters.model.drafter import Context, Drafter
 from drafters.model.head import Head, OutputRows
+from drafters.model.selection import Slot, likeliest, walk
 from drafters.target.frozen import Target
 
 
@@ -134,8 +135,9 @@ class BlockProposer:
     """A block-diffusion drafter, with its projected context of every row.
 
     ``block_size``: at most the size that the drafter was trained for (default). ``confidence``: a block ends before the
-    slot at which the product of the draft's largest probabilities falls under it; 0 keeps all slots. The rule reads the
-    distributions of the draft and not the tokens drawn from them, so that sampled output stays the target's.
+    slot at which the product of the slots' certainties falls under it; 0 keeps all slots. A slot's certainty depends on
+    the tokens before it, which stand if the slot is ever reached, and not on its own: sampled output stays the
+    target's.
     Raises ValueError for a size that cannot be, or a drafter of another type than the target's.
     """
 
@@ -171,27 +173,46 @@ class BlockProposer:
         anchors = torch.tensor(cache.lengths, device=device)[:, None]
         slots = torch.tensor(sizes, device=device)[:, None]
         hidden = self.drafter(self.head.embed(ids)[:, None], anchors, context, slots)
-        outputs = self._outputs(rows)
-        return self._choose(rows, sizes, ids, outputs.logits(hidden[:, 0, 1:]), outputs.ids)
+        return self._choose(rows, sizes, ids, hidden[:, 0, 1:])
 
-    def _choose(
-        self, rows: Sequence[Row], sizes: list[int], ids: torch.Tensor, logits: torch.Tensor, vocabulary: torch.Tensor
-    ) -> Draft:
-        """Tokens of slots 1.. from logits [b, n - 1, V'] over the target ids ``vocabulary`` [V']."""
+    def _choose(self, rows: Sequence[Row], sizes: list[int], ids: torch.Tensor, hidden: torch.Tensor) -> Draft:
+        """Tokens of slots 1.. from their hidden states [b, n - 1, H], one slot after another."""
+        drafter, outputs = self.drafter, self._outputs(rows)
+        q = {
+            i: hidden.new_zeros(sizes[i] - 1, self.vocab_size, dtype=torch.float32)
+            for i, row in enumerate(rows)
+            if not row.sampling.greedy and not row.sampling.greedy_draft and sizes[i] > 1
+        }
+        certainty: list[torch.Tensor] = []
+
+        def choose(slot: Slot) -> torch.Tensor:
+            scores = slot.candidates.scores
+            if self.confidence:
+                certainty.append(self._certainty(slot))
+            choice = likeliest(slot)
+            for i, p in sampled(rows, scores).items():
+                if i in q and slot.number < len(q[i]):
+                    drawn = torch.multinomial(p, 1, generator=rows[i].generator)
+                    choice[i] = drawn[0]
+                    of = outputs.ids if slot.candidates.rows is None else outputs.ids[slot.candidates.rows[i]]
+                    q[i][slot.number].index_copy_(0, of, p)
+            return choice
+
+        block = torch.stack([ids[:, 0], *walk(drafter.selection, outputs, hidden, ids[:, 0], choose)], -1)
         if self.confidence:
-            certain = logits.float().softmax(-1).amax(-1).cumprod(-1) >= self.confidence
-            sizes = [min(size, 1 + kept) for size, kept in zip(sizes, certain.sum(-1).tolist(), strict=True)]
-        block, q = ids.clone(), {}
-        block[:, 1:] = vocabulary[logits.argmax(-1)]
-        for i, p in sampled(rows, logits).items():
-            drawn = sizes[i] - 1
-            if rows[i].sampling.greedy_draft or not drawn:
-                continue
-            narrow = p[:drawn]
-            block[i, 1 : 1 + drawn] = vocabulary[torch.multinomial(narrow, 1, generator=rows[i].generator)[:, 0]]
-            q[i] = narrow.new_zeros(drawn, self.vocab_size).index_copy(-1, vocabulary, narrow)
-        width = max(sizes)
-        return Draft(block[:, :width], sizes, q)
+            kept = (torch.stack(certainty, -1).cumprod(-1) >= self.confidence).sum(-1).tolist()
+            sizes = [min(size, 1 + count) for size, count in zip(sizes, kept, strict=True)]
+            q = {i: of[: sizes[i] - 1] for i, of in q.items() if sizes[i] > 1}
+        return Draft(block[:, : max(sizes)], sizes, q)
+
+    def _certainty(self, slot: Slot) -> torch.Tensor:
+        """How likely the slot's token is accepted, fp32 [b]: by the drafter's confidence head, else the largest
+        probability of the draft."""
+        head, selection = self.drafter.confidence_head, self.drafter.selection
+        if head is None:
+            return slot.candidates.scores.float().softmax(-1).amax(-1)
+        before = None if selection is None else selection.embedded(slot.previous)
+        return head(slot.hidden, before).float().sigmoid()
 
     def observe(self, features: torch.Tensor | None, counts: Sequence[int], cache: Rows) -> None:
         """Project the features that stand, packed, and put them in place."""

@@ -18,6 +18,7 @@ from drafters.decoding.proposers import BlockProposer, LookupProposer, NextToken
 from drafters.model.drafter import Context, Drafter
 from drafters.model.fusion import Contributions
 from drafters.model.head import Head, OutputRows, vocabulary_of
+from drafters.model.selection import walk
 from drafters.target.frozen import Target
 
 Tokens = NDArray[np.int64]
@@ -130,7 +131,8 @@ class BlockArm:
         cut = sizes.to(self.device) if bool((sizes < slots).any()) else None
         embeddings = self.head.embed(ids).to(self.device)
         hidden = self.drafter(embeddings, anchors.to(self.device), context, cut)
-        return outputs.ids[outputs.logits(hidden[:, :, 1:]).argmax(-1)].cpu()
+        chosen = walk(self.drafter.selection, outputs, hidden[:, :, 1:], first.to(self.device))
+        return torch.stack(list(chosen), -1).cpu()
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:

@@ -44,12 +44,14 @@ class Blocks:
     """A batch of blocks: b sequences, N blocks each (padded; padding has no supervised slot), size B.
 
     ``anchors`` int64 [b, N], ``ids`` int64 [b, N, B] (block inputs), ``labels`` int64 [b, N, B - 1]
-    (target token of slots 1..B-1, ``IGNORED`` where not supervised), ``real`` bool [b, N].
+    (target token of slots 1..B-1, ``IGNORED`` where not supervised), ``previous`` int64 [b, N, B - 1] (the true token
+    before each of these slots), ``real`` bool [b, N].
     """
 
     anchors: torch.Tensor
     ids: torch.Tensor
     labels: torch.Tensor
+    previous: torch.Tensor
     real: torch.Tensor
 
     def at_risk(self, stop_ids: Collection[int]) -> torch.Tensor:
@@ -78,6 +80,7 @@ def make_blocks(
     real = torch.zeros(batch, width, dtype=torch.bool)
     ids = torch.full((batch, width, block_size), mask_token_id, dtype=torch.int64)
     labels = torch.full((batch, width, block_size - 1), IGNORED, dtype=torch.int64)
+    previous = torch.zeros_like(labels)
     ahead = torch.arange(1, block_size)
     for row, (sequence, flags, places) in enumerate(zip(tokens, supervised, anchors, strict=True)):
         count = len(places)
@@ -90,7 +93,8 @@ def make_blocks(
         positions = positions.clamp(max=len(sequence) - 1)
         counted = inside & torch.from_numpy(np.ascontiguousarray(flags))[positions]
         labels[row, :count] = torch.where(counted, sequence[positions], IGNORED)
-    return Blocks(anchor, ids, labels, real)
+        previous[row, :count] = sequence[positions - 1]
+    return Blocks(anchor, ids, labels, previous, real)
 
 
 class DataHash:

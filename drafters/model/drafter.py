@@ -25,8 +25,11 @@ from torch.utils.checkpoint import checkpoint
 
 from drafters.config import DrafterConfig
 from drafters.keyed import torch_generator
+from drafters.model.confidence import ConfidenceHead
 from drafters.model.fusion import ConcatFusion, Fusion, GatedFusion, RMSNorm
 from drafters.model.layerwise import LayerwiseFusion, LayerwiseGatedFusion
+from drafters.model.mixing import LocalConvolution
+from drafters.model.selection import SELECTIONS, Selection
 from drafters.rope import frequencies, rotate
 
 FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
@@ -35,6 +38,9 @@ FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
     "layerwise": LayerwiseFusion,
     "layerwise_gated": LayerwiseGatedFusion,
 }
+# Matrices that stay 0 until they are trained, so that what they belong to starts as nothing.
+_START_AT_ZERO = ("kernel_projection.weight", "successor_codebook", "markov_w2.weight")
+_HEADS = ("candidate_selector.", "markov_head.", "confidence_head.")
 # Attention scores of more elements than this are computed block group by block group, and again in the
 # backward pass: 2^28 fp32 scores are 1 GiB a layer.
 SCORE_LIMIT = 2**28
@@ -165,7 +171,7 @@ class MLP(nn.Module):
 
 
 class DraftLayer(nn.Module):
-    """Pre-norm attention and feed-forward with residuals."""
+    """Pre-norm attention and feed-forward with residuals, each between two local convolutions with ``mixing: conv``."""
 
     def __init__(self, config: DrafterConfig):
         super().__init__()
@@ -173,14 +179,23 @@ class DraftLayer(nn.Module):
         self.mlp = MLP(config)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mixes = config.mixing == "conv"
+        if self.mixes:
+            self.attention_conv, self.mlp_conv = LocalConvolution(config), LocalConvolution(config)
 
     def forward(self, x: torch.Tensor, *attention: torch.Tensor | None) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), *attention)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        if not self.mixes:
+            x = x + self.self_attn(self.input_layernorm(x), *attention)
+            return x + self.mlp(self.post_attention_layernorm(x))
+        mixed, delta = self.attention_conv.before(self.input_layernorm(x))
+        x = x + self.attention_conv.after(self.self_attn(mixed, *attention), delta)
+        mixed, delta = self.mlp_conv.before(self.post_attention_layernorm(x))
+        return x + self.mlp_conv.after(self.mlp(mixed), delta)
 
 
 class Drafter(nn.Module):
-    """Fusion, draft layers and final norm. Embedding and output head are the target's, frozen, outside."""
+    """Fusion, draft layers, final norm, and the heads that choose tokens where there are any. Embedding and output head
+    are the target's, frozen, outside."""
 
     fusion: Fusion
     inv_freq: torch.Tensor
@@ -191,6 +206,10 @@ class Drafter(nn.Module):
         self.fusion = FUSIONS[config.fusion](config)
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        if config.selection in SELECTIONS:
+            name, kind = SELECTIONS[config.selection]
+            self.add_module(name, kind(config))
+        self.confidence_head = ConfidenceHead(config) if config.confidence == "head" else None
         inv_freq, self.rope_scale = frequencies(config.qwen3())
         self.register_buffer("inv_freq", inv_freq, persistent=False)
 
@@ -200,10 +219,17 @@ class Drafter(nn.Module):
         for name, parameter in self.named_parameters():
             inside, _, rest = name.partition(".")
             drawn = self.fusion.is_drawn(rest, parameter) if inside == "fusion" else parameter.dim() == 2
-            if drawn:
+            if drawn and not name.endswith(_START_AT_ZERO):
                 with torch.no_grad():
                     parameter.normal_(0.0, 0.02, generator=torch_generator(seed, "init", name))
         return self
+
+    @property
+    def selection(self) -> Selection | None:
+        """What chooses a slot's token by the one before it; None: each slot by itself."""
+        if self.config.selection not in SELECTIONS:
+            return None
+        return cast("Selection", self.get_submodule(SELECTIONS[self.config.selection][0]))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -254,12 +280,16 @@ class Drafter(nn.Module):
         return self(embeddings, anchors, self.project_context(features, positions))
 
     def parameter_counts(self) -> dict[str, int]:
-        """Parameters by item: each part of the fusion, the layers, their own projections of the context, the norms
-        outside the layers, and all of them."""
+        """Parameters by item: each part of the fusion, the layers, their own projections of the context and local
+        convolutions, the heads that choose tokens, the norms outside the layers, and all of them."""
         counts: dict[str, int] = {}
         for name, parameter in self.named_parameters():
             if "_target." in name:
                 item = "context_kv"
+            elif "_conv." in name:
+                item = "convolution"
+            elif name.startswith(_HEADS):
+                item = name.split(".")[0]
             elif name.startswith("layers."):
                 item = "layers"
             else:

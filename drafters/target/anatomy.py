@@ -54,7 +54,7 @@ class Captured:
 
     def hook(self, slot: int) -> Callable[[nn.Module, Any, Any], None]:
         def keep(module: nn.Module, args: Any, output: Any) -> None:
-            hidden = output[0] if isinstance(output, tuple) else output
+            hidden = output if isinstance(output, Tensor) else output[0]
             if self.features is None:
                 self.features = hidden.new_empty(*hidden.shape[:-1], self.count, hidden.shape[-1])
             self.features[..., slot, :] = hidden
@@ -63,10 +63,10 @@ class Captured:
 
 
 @contextmanager
-def captured_layers(layers: nn.ModuleList, layer_ids: Sequence[int]) -> Iterator[Captured]:
-    """Copy the outputs of the chosen layers as they appear; no hook outlives the block."""
-    captured = Captured(len(layer_ids))
-    handles = [layers[layer].register_forward_hook(captured.hook(slot)) for slot, layer in enumerate(layer_ids)]
+def captured_outputs(modules: Sequence[nn.Module]) -> Iterator[Captured]:
+    """Copy the outputs of the modules as they appear; no hook outlives the block."""
+    captured = Captured(len(modules))
+    handles = [module.register_forward_hook(captured.hook(slot)) for slot, module in enumerate(modules)]
     try:
         yield captured
     finally:

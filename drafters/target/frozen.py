@@ -23,7 +23,7 @@ from analysis.errors import DataError
 from analysis.runlog import manifest
 from drafters.progress import say
 from drafters.target.anatomy import (
-    captured_layers,
+    captured_outputs,
     find_pad_id,
     find_parts,
     find_stop_ids,
@@ -191,6 +191,11 @@ class Target:
         return self._embedding(ids.to(self.device))
 
     @property
+    def final_id(self) -> int:
+        """Layer id under which :meth:`forward` gives the final hidden state, which the output head reads."""
+        return self.num_layers - 1
+
+    @property
     def head_weight(self) -> Tensor:
         """Weight of the output head, [vocab, H]. Raises DataError if the head has a bias, which slicing would lose."""
         if getattr(self._head, "bias", None) is not None:
@@ -210,7 +215,8 @@ class Target:
     ) -> TargetOutput:
         """Run ``input_ids`` [batch, length] after what ``cache`` holds.
 
-        layer_ids: 0-based; id l is what transformers calls ``hidden_states[l + 1]``.
+        layer_ids: 0-based, ascending; id l is what transformers calls ``hidden_states[l + 1]``, so that the last one
+            (:attr:`final_id`, not a drafter's to read) is taken after the final norm.
         attention_mask: [batch, cached + length], 0 at padding; positions are then counted over the ones unless
             ``position_ids`` [batch, length] says otherwise.
         logits: how many last positions to give logits for; 0 leaves the output head out. Or int64 [batch, kept]:
@@ -218,7 +224,8 @@ class Target:
 
         The model's own forward makes the logits, so its soft-capping or multipliers are in them.
         """
-        check_layer_ids(layer_ids, self.num_layers)
+        check_layer_ids([layer for layer in layer_ids if layer != self.final_id], self.num_layers)
+        states = [self.model.base_model if layer == self.final_id else self._layers[layer] for layer in layer_ids]
         arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         if attention_mask is not None and position_ids is None:
             positions = (attention_mask.long().cumsum(-1) - 1).clamp_min(0)
@@ -226,7 +233,7 @@ class Target:
         if position_ids is not None and self._takes_positions:
             arguments["position_ids"] = position_ids
         arguments |= {"cache": cache, "use_cache": cache is not None, "return_dict": True}
-        with captured_layers(self._layers, layer_ids) as captured:
+        with captured_outputs(states) as captured:
             if isinstance(logits, int) and logits == 0:
                 self.model.base_model(**arguments)
                 return TargetOutput(captured.features, None)

@@ -22,6 +22,8 @@ def arm_corpus(
     settings = config.corpus.model_copy(update=changes or {})
     if settings.features == "online":
         layer_ids = ()
+    elif config.reads_final_state:
+        layer_ids = (*layer_ids, target.final_id)
     with progress(f"{what} of {config.name}", len(prompts)) as tick:
         return build_corpus(
             target,

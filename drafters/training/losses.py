@@ -1,4 +1,4 @@
-"""The training loss: cross-entropy against the target's tokens, weighted by the slot in the block.
+"""The training loss of blocks: what its slots are trained towards (objective), weighted by the slot in the block.
 
 * ``fixed`` (DFlash, arXiv 2602.06036): w_k = exp(-(k - 1) / gamma).
 * ``progressive`` (DFlare, arXiv 2606.02091): the same with gamma_s = gamma_0 + (gamma_max - gamma_0) s / (S - 1)
@@ -6,7 +6,7 @@
 * ``dpace`` (D-PACE, arXiv 2605.18810): weights that follow the drafter's own confidence (:func:`dpace_weights`).
 
 Numerator and denominator are returned apart, since the loss of an optimizer step is
-sum(w CE) / sum(w) over *all* its micro-batches and ranks: the caller adds both up and divides the
+sum(w loss) / sum(w) over *all* its micro-batches and ranks: the caller adds both up and divides the
 gradients once. A mean of micro-batch means would depend on how the step was cut (SpecForge #731).
 """
 
@@ -17,12 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from drafters.config import LossSettings
 from drafters.model.blocks import IGNORED
 from drafters.model.head import OutputRows
+from drafters.training.objective import Objective, Slots
 
 # gamma as published for these block sizes (DFlash, arXiv 2602.06036); between them by B / 2, the same trend
 PUBLISHED_GAMMA = {16: 7.0, 10: 5.0, 8: 4.0}
@@ -104,12 +104,14 @@ def step_weights(settings: LossSettings, block_size: int, step: int, steps: int)
 class BlockLoss:
     """Sums over one micro-batch; per-slot tensors have shape [B - 1] and are detached.
 
-    ``numerator`` (differentiable) and ``denominator`` are sum(w CE) and sum(w); ``accepted`` and ``blocks``
-    give the realised accepted length, 1 + accepted / blocks.
+    ``numerator`` (differentiable) and ``denominator`` are sum(w loss) and sum(w); ``terms`` [4] are sum(w term) of what
+    the loss is made of (:data:`~drafters.training.objective.TERMS`); ``accepted`` and ``blocks`` give the realised
+    accepted length, 1 + accepted / blocks.
     """
 
     numerator: torch.Tensor
     denominator: torch.Tensor
+    terms: torch.Tensor
     ce_sum: torch.Tensor
     correct: torch.Tensor
     count: torch.Tensor
@@ -117,43 +119,64 @@ class BlockLoss:
     blocks: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Supervision:
+    """What a batch of blocks is trained towards, on the drafter's device.
+
+    ``labels`` int64 [b, N, B - 1] as row numbers of the output head (``IGNORED``: not supervised); ``previous`` of the
+    same shape, the true tokens before each slot; ``real`` bool [b, N]: blocks, not padding; ``at_risk`` bool
+    [b, N, B - 1]: slots that may be accepted, those before a stop token, as in drafters.model.acceptance; ``final``
+    [b, N, B - 1, H]: the target's final hidden states from which it predicts the labels (None: not read).
+    """
+
+    labels: torch.Tensor
+    previous: torch.Tensor
+    real: torch.Tensor
+    at_risk: torch.Tensor
+    final: torch.Tensor | None = None
+
+
 def block_loss(
     hidden: torch.Tensor,
     head: OutputRows,
-    labels: torch.Tensor,
+    asked: Supervision,
     weights: Weights,
-    real: torch.Tensor,
-    at_risk: torch.Tensor,
+    objective: Objective = Objective(),  # noqa: B008 (frozen)
 ) -> BlockLoss:
-    """Weighted cross-entropy of a batch of blocks; logits are made for supervised slots only.
+    """Weighted loss of a batch of blocks; logits are made for supervised slots only.
 
-    ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` the frozen output rows, ``labels`` int64
-    [b, N, B - 1] as row numbers of ``head`` (``IGNORED``: not supervised), ``real`` bool [b, N] tells blocks
-    from padding, ``at_risk`` bool [b, N, B - 1] which slots may be accepted: those before a stop token, as in
-    drafters.model.acceptance.
+    ``hidden`` [b, N, B - 1, H] of slots 1..B-1, ``head`` the frozen output rows.
     """
-    supervised = labels != IGNORED
-    sequence = torch.arange(len(labels), device=labels.device)[:, None, None].expand_as(labels)[supervised]
-    ce, best = _cross_entropy(hidden[supervised], head, labels[supervised], sequence)
-    slots = labels.shape[-1]
+    labels, supervised = asked.labels, asked.labels != IGNORED
+    slots = Slots(
+        hidden=hidden[supervised],
+        labels=labels[supervised],
+        sequence=torch.arange(len(labels), device=labels.device)[:, None, None].expand_as(labels)[supervised],
+        previous=asked.previous[supervised],
+        final=None if asked.final is None else asked.final[supervised],
+    )
+    terms, best = _terms(slots, head, objective)
     slot = _slots(supervised)
-    w = weights(ce.detach(), supervised)
+    ce = terms[:, 0].detach()
+    w = weights(ce, supervised)
 
     def per_slot(values: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(slots, dtype=torch.float64, device=ce.device).index_add_(0, slot, values.double())
+        zeros = torch.zeros(labels.shape[-1], dtype=torch.float64, device=ce.device)
+        return zeros.index_add_(0, slot, values.double())
 
-    hit = best == labels[supervised]
+    hit = best == slots.labels
     match = torch.zeros_like(supervised)
     match[supervised] = hit
-    match &= at_risk
+    match &= asked.at_risk
     return BlockLoss(
-        numerator=(w * ce).sum(),
+        numerator=(w * objective.total(terms)).sum(),
         denominator=w.double().sum(),
-        ce_sum=per_slot(ce.detach()),
+        terms=(w[:, None] * terms.detach()).double().sum(0),
+        ce_sum=per_slot(ce),
         correct=per_slot(hit),
         count=per_slot(torch.ones_like(ce)),
         accepted=match.cumprod(-1).sum(),
-        blocks=real.sum(),
+        blocks=asked.real.sum(),
     )
 
 
@@ -162,21 +185,9 @@ def _slots(supervised: torch.Tensor) -> torch.Tensor:
     return torch.arange(supervised.shape[-1], device=supervised.device).expand_as(supervised)[supervised]
 
 
-def _cross_entropy(
-    hidden: torch.Tensor, head: OutputRows, labels: torch.Tensor, sequence: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per-row cross-entropy (fp32) and argmax of the logits; ``sequence``: whose rows they are."""
-
-    def piece(rows: torch.Tensor, answers: torch.Tensor, of: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = (rows @ head.weight.T).float()
-        if head.allowed is not None:
-            logits = logits.masked_fill(~head.allowed[of], float("-inf"))
-        return F.cross_entropy(logits, answers, reduction="none"), logits.detach().argmax(-1)
-
-    if len(hidden) <= LOGIT_ROWS:
-        return piece(hidden, labels, sequence)
-    pieces = [
-        checkpoint(piece, *part, use_reentrant=False)
-        for part in zip(*(whole.split(LOGIT_ROWS) for whole in (hidden, labels, sequence)), strict=True)
-    ]
-    return torch.cat([ce for ce, _ in pieces]), torch.cat([best for _, best in pieces])
+def _terms(slots: Slots, head: OutputRows, objective: Objective) -> tuple[torch.Tensor, torch.Tensor]:
+    """:meth:`Objective.terms`, many slots in pieces."""
+    if len(slots.hidden) <= LOGIT_ROWS:
+        return objective.terms(slots, head)
+    pieces = [checkpoint(objective.terms, part, head, use_reentrant=False) for part in slots.split(LOGIT_ROWS)]
+    return torch.cat([terms for terms, _ in pieces]), torch.cat([best for _, best in pieces])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,10 +28,14 @@ from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
 from drafters.model.drafter import Drafter
 from drafters.model.fusion import ConcatFusion
 from drafters.model.head import Head, OutputRows
+from drafters.model.selection import walk
 from drafters.target.frozen import Target
 from drafters.training.group import Group
-from drafters.training.losses import BlockLoss, Weights, block_loss, step_weights
+from drafters.training.losses import BlockLoss, Supervision, Weights, block_loss, step_weights
+from drafters.training.objective import TERMS, Objective
 from drafters.training.warm_start import warm_start
+
+Result = TypeVar("Result")
 
 NORM_EXAMPLES = 64  # of the corpus, for the typical norms of the target's states
 
@@ -59,10 +63,14 @@ def native_precision(device: str) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of one forward pass with their blocks: features [b, S, T, H], blocks and label rows."""
+    """Sequences of one forward pass with their blocks: features [b, S, T, H], blocks and label rows.
+
+    ``final`` [b, N, B - 1, H]: see :class:`~drafters.training.losses.Supervision`.
+    """
 
     examples: list[CorpusExample]
     features: torch.Tensor
+    final: torch.Tensor | None
     blocks: Blocks
     outputs: OutputRows  # of the drafter's output head
     rows: torch.Tensor  # labels as rows of it, IGNORED outside it
@@ -83,10 +91,19 @@ def collate(
         block_size=config.block_size,
         mask_token_id=config.mask_token_id,
     )
-    # no block looks further than the last anchor of its sequence
-    needed = [int(a.max()) if len(a) else 0 for a in anchors]
+    # no block looks further than the last anchor of its sequence; its labels follow from the states up to its end
+    ahead = config.block_size - 1 if reader.final else 0
+    needed = [
+        min(int(a.max()) + ahead, len(e.tokens) - 1) if len(a) else 0 for e, a in zip(examples, anchors, strict=True)
+    ]
+    states, final = reader.padded(examples, needed), None
+    if reader.final:
+        places = (blocks.anchors[..., None] + torch.arange(ahead)).clamp(max=states.shape[1] - 1)
+        sequence = torch.arange(len(places))[:, None, None]
+        final = states[sequence.to(states.device), places.to(states.device), reader.layers]
     outputs = head.outputs([e.tokens[: e.prompt_length].tolist() for e in examples])
-    return Batch(list(examples), reader.padded(examples, needed), blocks, outputs, outputs.rows(blocks.labels))
+    features = states[:, :, : reader.layers]
+    return Batch(list(examples), features, final, blocks, outputs, outputs.rows(blocks.labels))
 
 
 class Trainer:
@@ -112,7 +129,7 @@ class Trainer:
         self.dtype = torch.float64 if precision == "float64" else torch.float32  # of weights and residual stream
         settings = config.training
         self.drafter = Drafter(drafter_config).initialise(config.seeds.init)
-        self.reader = FeatureReader(target, drafter_config.target_layer_ids)
+        self.reader = FeatureReader(target, drafter_config.target_layer_ids, final=config.reads_final_state)
         if settings.projection_init == "basis":
             fusion = self.drafter.fusion
             assert isinstance(fusion, ConcatFusion)
@@ -120,6 +137,7 @@ class Trainer:
         if settings.init_from:
             warm_start(self.drafter, load_drafter(settings.init_from))
         self.drafter.to(self.device).cast(self.dtype)
+        self.objective = Objective.of(self.drafter, config.loss)
         self.whole = _Whole(self.drafter)
         self.model = self.group.wrap(self.whole)
         self.head = Head(target, drafter_config, None if self.mixed else self.dtype)
@@ -206,8 +224,10 @@ class Trainer:
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
             with self._autocast():
-                logits = collated.outputs.logits(self._hidden(collated, self.whole)[:, 0])
-            drafts = collated.outputs.ids[logits.argmax(-1)].tolist()
+                hidden = self._hidden(collated, self.whole)[:, 0]
+                first = collated.blocks.ids[:, 0, 0].to(self.device)
+                slots = list(walk(self.drafter.selection, collated.outputs, hidden, first))
+            drafts = torch.stack(slots, -1).tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()
                 total += count_first_block(draft, answer, self.reader.target.stop_ids).emitted
@@ -278,18 +298,31 @@ class Trainer:
 
     def _forward(self, batch: Batch, weights: Weights) -> BlockLoss:
         device, blocks = self.device, batch.blocks
-        at_risk = blocks.at_risk(self.reader.target.stop_ids)
-        with self._autocast():
-            labels, real = batch.rows.to(device), blocks.real.to(device)
-            return block_loss(self._hidden(batch, self.model), batch.outputs, labels, weights, real, at_risk.to(device))
+        asked = Supervision(
+            labels=batch.rows.to(device),
+            previous=blocks.previous.to(device),
+            real=blocks.real.to(device),
+            at_risk=blocks.at_risk(self.reader.target.stop_ids).to(device),
+            final=None if batch.final is None else batch.final.to(device),
+        )
+
+        def loss(hidden: torch.Tensor) -> BlockLoss:
+            return block_loss(hidden, batch.outputs, asked, weights, self.objective)
+
+        return self._through(self.model, batch, loss)
 
     def _hidden(self, batch: Batch, model: nn.Module) -> torch.Tensor:
         """The drafter's hidden states of slots 1..B-1, [b, N, B - 1, H]."""
+        return self._through(model, batch, lambda hidden: hidden)
+
+    def _through(self, model: nn.Module, batch: Batch, then: Callable[[torch.Tensor], Result]) -> Result:
+        """``then`` of the hidden states, inside the model's forward: DDP has to see every use of its parameters."""
         device, blocks = self.device, batch.blocks
         with self._autocast():
             # the residual stream is fp32, whatever the target's type
             embeddings = self.head.embed(blocks.ids).to(device, self.dtype)
-            return model(batch.features.to(device, self.dtype), embeddings, blocks.anchors.to(device))
+            result: Result = model(batch.features.to(device, self.dtype), embeddings, blocks.anchors.to(device), then)
+            return result
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed)
@@ -308,17 +341,18 @@ class StepSums:
 
     _SCALARS = ("numerator", "denominator", "accepted", "blocks")
     _BY_SLOT = ("ce_sum", "correct", "count")
+    _HEAD = 2 + len(_SCALARS) + len(TERMS)
 
     def __init__(self, slots: int):
         self.slots = slots
-        self.values = torch.zeros(2 + len(self._SCALARS) + len(self._BY_SLOT) * slots, dtype=torch.float64)
+        self.values = torch.zeros(self._HEAD + len(self._BY_SLOT) * slots, dtype=torch.float64)
 
     def add(self, loss: BlockLoss, batch: Batch) -> None:
         """Add a micro-batch."""
         scalars = [getattr(loss, name).detach().double().reshape(1) for name in self._SCALARS]
         by_slot = [getattr(loss, name).double() for name in self._BY_SLOT]
         counts = torch.tensor([len(batch.examples), sum(len(e.tokens) for e in batch.examples)], dtype=torch.float64)
-        self.values += torch.cat([counts, torch.cat([*scalars, *by_slot]).cpu()])
+        self.values += torch.cat([counts, torch.cat([*scalars, loss.terms.double(), *by_slot]).cpu()])
 
     @property
     def denominator(self) -> float:
@@ -326,11 +360,13 @@ class StepSums:
         return float(self.values[3])
 
     def row(self) -> dict[str, Any]:
-        """History columns; nothing supervised gives nulls."""
-        examples, tokens, numerator, denominator, accepted, blocks = self.values[:6].tolist()
-        ce, correct, count = self.values[6:].view(len(self._BY_SLOT), self.slots)
+        """History columns; nothing supervised gives nulls, and so does a term that the loss does not have."""
+        examples, tokens, numerator, denominator, accepted, blocks, *terms = self.values[: self._HEAD].tolist()
+        ce, correct, count = self.values[self._HEAD :].view(len(self._BY_SLOT), self.slots)
         seen = count.clamp(min=1)
+        added = {name: term / denominator if term else None for name, term in zip(TERMS, terms, strict=True)}
         return {
+            **added,
             "examples": int(examples),
             "tokens": int(tokens),
             "loss": numerator / denominator if denominator else None,
@@ -348,5 +384,11 @@ class _Whole(nn.Module):
         super().__init__()
         self.drafter = drafter
 
-    def forward(self, features: torch.Tensor, embeddings: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-        return self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]
+    def forward(
+        self,
+        features: torch.Tensor,
+        embeddings: torch.Tensor,
+        anchors: torch.Tensor,
+        then: Callable[[torch.Tensor], Result],
+    ) -> Result:
+        return then(self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:])

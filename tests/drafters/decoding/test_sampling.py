@@ -15,7 +15,8 @@ from drafters.decoding import loop as loop_module
 from drafters.decoding.decode import decode
 from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer
 from drafters.decoding.sampling import Sampling, accept_sampled
-from drafters.model.drafter import Context
+from drafters.model.drafter import Context, Drafter
+from tests.drafters.configs import drafter_config
 from tests.tiny import tiny_target
 
 VOCAB, LENGTH, DRAWS, PROMPT = 5, 3, 3_000, [1, 3, 4]
@@ -54,10 +55,18 @@ def exact(target, sampling):
 
 
 class ScriptedDrafter:
-    """A drafter that gives the same logits [V] at every slot, whatever it sees."""
+    """A drafter that gives the same logits [V] at every slot, whatever it sees; corrected by a selection, if any."""
 
-    def __init__(self, target, logits):
+    def __init__(self, target, logits, **axes):
         self.dtype = target.dtype
+        self.selection = self.confidence_head = None
+        if axes:
+            config = drafter_config(vocab_size=VOCAB, hidden_size=16, mask_token_id=0, selection_rank=4, **axes)
+            trained = Drafter(config)
+            g = torch.Generator().manual_seed(8)
+            for parameter in trained.parameters():
+                parameter.data = torch.randn(parameter.shape, generator=g)
+            self.selection, self.confidence_head = trained.selection, trained.confidence_head
         self.config = SimpleNamespace(
             block_size=4,
             num_layers=1,
@@ -139,6 +148,16 @@ def test_a_block_cut_by_confidence_keeps_the_distribution(target, confidence):
     logits = target.forward(torch.tensor([[*PROMPT, 0]]), logits=1).logits[0, -1].tolist()
     proposer = BlockProposer(target, ScriptedDrafter(target, logits), confidence=confidence)
     assert p_value(target, proposer, Sampling(1.0)) > REJECT
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.4])
+@pytest.mark.parametrize("selection", ["path", "markov", "markov_gated"])
+def test_a_walk_keeps_the_distribution(target, selection, confidence):
+    """Tokens that depend on the tokens drawn before them, from 3 of 5 candidates with a path; blocks cut by a head."""
+    drafter = ScriptedDrafter(
+        target, DRAFTERS["uniform"], selection=selection, selection_top_k=3, confidence="head" if confidence else "none"
+    )
+    assert p_value(target, BlockProposer(target, drafter, confidence=confidence), Sampling(1.0)) > REJECT
 
 
 @pytest.mark.parametrize("kind", ["lookup", "next token"])

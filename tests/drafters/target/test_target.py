@@ -89,8 +89,11 @@ class TestLayerIds:
     def test_refused(self, ids: list[int], message: str) -> None:
         with pytest.raises(DataError, match=message):
             check_layer_ids(ids, 6)
-        with pytest.raises(DataError, match=message):
-            tiny_target().forward(torch.tensor([[5]]), layer_ids=ids)
+
+    def test_a_pass_refuses_what_is_no_layer(self) -> None:
+        for ids in ([6], [-1, 2], [2, 1]):
+            with pytest.raises(DataError):
+                tiny_target().forward(torch.tensor([[5]]), layer_ids=ids)
 
 
 class TestForward:
@@ -101,6 +104,9 @@ class TestForward:
         assert output.features is not None and output.logits is not None
         assert torch.equal(output.features, torch.stack([own.hidden_states[1], own.hidden_states[3]], dim=2))
         assert torch.equal(output.logits, own.logits)
+        final = target.forward(ids, layer_ids=[0, target.final_id]).features
+        assert final is not None
+        assert torch.equal(final, torch.stack([own.hidden_states[1], own.hidden_states[-1]], dim=2))
         assert output.logits.shape[-1] == target.vocab_size
         last = target.forward(ids, logits=2)
         assert last.features is None and last.logits is not None

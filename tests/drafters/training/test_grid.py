@@ -1,16 +1,21 @@
 """Every combination of fusion, context projections and loss weighting: trained, evaluated, saved, loaded, decoded."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from analysis.runlog.reading import Run
 from drafters.checkpoints.folder import load_drafter, weights_sha256
 from drafters.config import load_config, parse_source
 from drafters.decoding.decode import decode
+from drafters.evaluation.generation import GenerateSettings
+from drafters.evaluation.replay import ReplaySettings
 from drafters.evaluation.run import evaluate
 from drafters.model import fusion_table
+from drafters.model.drafter import Drafter
 from drafters.prompts.sources import load_prompts, messages
 from drafters.target.frozen import Target
 from drafters.training.corpora import arm_corpus
@@ -72,6 +77,52 @@ def test_every_combination_lives_a_whole_life(workplace, monkeypatch, fusion):
     assert len(weights) == len(folders)  # no axis went unread
     backbones = {Run.open(folder).manifest.drafter.init_sha256 for folder in folders}
     assert len(backbones) == 1  # shared weights start equal
+
+
+ADDITIONS = {
+    "dflash2": "mixing: conv, selection: path",
+    "dspark": "selection: markov, confidence: head",
+    "everything": "mixing: conv, selection: markov_gated, confidence: head, prompt_tokens: true",
+}
+
+
+@pytest.mark.parametrize("features", ["stored", "online"])
+@pytest.mark.parametrize("fusion", ["gated", "layerwise"])
+def test_additions_live_a_whole_life(workplace, fusion, features):
+    """Trained with every distance, evaluated by every protocol, decoded without loss, saved and loaded."""
+    folders = []
+    for (name, added), distance in zip(ADDITIONS.items(), ("none", "kl", "l1"), strict=True):
+        drafter = f"drafter={{fusion: {fusion}, kv: separate, {added}, selection_rank: 8}}"
+        training = [f"loss.distill={distance}", "training={steps: 3, lr: 1e-2}", f"corpus.features={features}"]
+        folder = workplace / "runs" / name
+        train(load_config("arm.yaml", [drafter, *training]), folder, "cpu")
+        folders.append(str(folder))
+        loaded = load_drafter(folder / "checkpoints" / "final")
+        run = Run.open(folder, allow_incomplete=True)
+        assert weights_sha256(loaded) == run.manifest.drafter.checkpoint_sha256
+        row = run.read("history").to_pylist()[-1]
+        has = {column: row[column] is not None for column in ("distill", "selection_ce", "confidence_bce")}
+        assert has == {
+            "distill": distance != "none",
+            "selection_ce": "path" in added,
+            "confidence_bce": "head" in added,
+        }
+        fresh = Drafter(loaded.config).initialise(0)
+        still = [n for (n, p), (_, q) in zip(loaded.named_parameters(), fresh.named_parameters(), strict=True)
+                 if torch.equal(p, q)]  # fmt: skip
+        assert not still  # every part learns
+    for settings in (None, ReplaySettings(max_new_tokens=8), GenerateSettings(max_new_tokens=8)):
+        evaluate(folders, [parse_source("test.jsonl:4")], settings=settings)
+    target = Target.load(load_config("arm.yaml").target)
+    prompts = [target.encode_chat(messages(p)) for p in load_prompts(["test.jsonl"])[:2]]
+    plain = decode(target, None, prompts, max_new_tokens=12).sequences
+    for folder in folders:
+        rows = Run.open(folder).read("prompts").to_pandas()
+        assert rows["matches_baseline"].dropna().all() and set(rows["protocol"]) == {"prefix", "replay", "generate"}
+        tau = rows[rows["protocol"] != "prefix"].pivot(index="prompt_id", columns="protocol", values="steps")
+        assert (tau["replay"] == tau["generate"]).all()  # the same walk
+        found = decode(target, load_drafter(Path(folder) / "checkpoints/final"), prompts, max_new_tokens=12).sequences
+        assert [s.tokens for s in found] == [s.tokens for s in plain]
 
 
 def test_fusion_table_says_what_was_learnt(workplace):

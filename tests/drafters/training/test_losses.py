@@ -14,7 +14,15 @@ from drafters.model.acceptance import count_first_block
 from drafters.model.blocks import IGNORED, make_blocks
 from drafters.model.head import OutputRows
 from drafters.training import losses
-from drafters.training.losses import block_loss, decaying, default_gamma, dpace_weights, fixed_weights, step_weights
+from drafters.training.losses import (
+    Supervision,
+    block_loss,
+    decaying,
+    default_gamma,
+    dpace_weights,
+    fixed_weights,
+    step_weights,
+)
 
 
 def test_published_weights():
@@ -30,8 +38,10 @@ def output_rows(weight, allowed=None):
     return OutputRows(weight, ids, allowed, ids)
 
 
-def everywhere(labels):
-    return torch.ones_like(labels, dtype=torch.bool)
+def asked(labels, real, at_risk=None, previous=None, final=None):
+    """Every slot at risk and after token 0, unless said otherwise."""
+    risk = torch.ones_like(labels, dtype=torch.bool) if at_risk is None else at_risk
+    return Supervision(labels, torch.zeros_like(labels) if previous is None else previous, real, risk, final)
 
 
 def example(seed=0, batch=2, blocks=3, slots=4, hidden=8, vocab=11):
@@ -48,7 +58,7 @@ def example(seed=0, batch=2, blocks=3, slots=4, hidden=8, vocab=11):
 
 def test_sums_are_those_of_a_loop():
     h, head, labels, real = example()
-    found = block_loss(h, head, labels, decaying(5, 3.0), real, everywhere(labels))
+    found = block_loss(h, head, asked(labels, real), decaying(5, 3.0))
     top = bottom = 0.0
     runs = 0
     for b in range(2):
@@ -75,18 +85,18 @@ def test_sums_are_those_of_a_loop():
 def test_pieces_give_the_same_loss_and_gradient(monkeypatch):
     h, head, labels, real = example()
     w = decaying(5, 3.0)
-    block_loss(h, head, labels, w, real, everywhere(labels)).numerator.backward()
+    block_loss(h, head, asked(labels, real), w).numerator.backward()
     whole = h.grad.clone()
     h.grad = None
     monkeypatch.setattr(losses, "LOGIT_ROWS", 3)
-    found = block_loss(h, head, labels, w, real, everywhere(labels))
+    found = block_loss(h, head, asked(labels, real), w)
     found.numerator.backward()
     torch.testing.assert_close(h.grad, whole, rtol=1e-6, atol=1e-7)
 
 
 def test_nothing_supervised_is_zero_over_zero_not_nan():
     h, head, labels, real = example()
-    found = block_loss(h, head, torch.full_like(labels, IGNORED), decaying(5, 3.0), real, everywhere(labels))
+    found = block_loss(h, head, asked(torch.full_like(labels, IGNORED), real), decaying(5, 3.0))
     assert float(found.numerator) == 0 and float(found.denominator) == 0
     found.numerator.backward()
     assert not h.grad.isnan().any()
@@ -156,7 +166,7 @@ def test_dpace_without_doubt_counts_the_slots_still_to_come():
 def test_dpace_is_normalised_by_its_own_weights_and_not_differentiated_through():
     h, head, labels, real = example()
     gamma, weights = step_weights(LossSettings(weighting="dpace"), 5, 0, 10)
-    found = block_loss(h, head, labels, weights, real, everywhere(labels))
+    found = block_loss(h, head, asked(labels, real), weights)
     assert gamma is None
     supervised = labels != IGNORED
     logits = (h.detach() @ head.weight.T)[supervised]
@@ -201,7 +211,9 @@ def test_an_accepted_length_is_counted_as_evaluation_counts_it(answer, random):
     blocks = make_blocks([torch.tensor(answer)], [supervised], places, block_size=9, mask_token_id=3)
     head = torch.eye(10)
     hidden = 9 * head[torch.tensor(draft)][None, None]
-    found = block_loss(hidden, output_rows(head), blocks.labels, decaying(9, 4.0), blocks.real, blocks.at_risk({2}))
+    found = block_loss(
+        hidden, output_rows(head), asked(blocks.labels, blocks.real, blocks.at_risk({2})), decaying(9, 4.0)
+    )
     assert 1 + int(found.accepted) == count_first_block(draft, answer, {2}).emitted
 
 
@@ -210,11 +222,12 @@ def test_a_row_that_its_sequence_may_not_predict_is_not_there():
     allowed = torch.ones(2, 11, dtype=torch.bool)
     allowed[0, 9:] = False  # the first sequence cannot predict the last two rows
     labels[0] = labels[0].clamp(max=8)
-    both = block_loss(h, output_rows(head.weight, allowed), labels, decaying(5, 3.0), real, everywhere(labels))
+    both = block_loss(h, output_rows(head.weight, allowed), asked(labels, real), decaying(5, 3.0))
     parts = [
-        block_loss(h[i : i + 1], output_rows(head.weight[:n]), labels[i : i + 1], decaying(5, 3.0), real[i : i + 1],
-                   everywhere(labels[i : i + 1]))
+        block_loss(
+            h[i : i + 1], output_rows(head.weight[:n]), asked(labels[i : i + 1], real[i : i + 1]), decaying(5, 3.0)
+        )
         for i, n in ((0, 9), (1, 11))
-    ]  # fmt: skip
+    ]
     assert float(both.numerator) == pytest.approx(sum(float(p.numerator) for p in parts), rel=1e-6)
     assert int(both.accepted) == sum(int(p.accepted) for p in parts)

@@ -55,6 +55,16 @@ def test_two_ranks_are_one(workplace):
 
 
 @pytest.mark.slow
+def test_two_ranks_are_one_with_every_addition(workplace):
+    more = ["drafter.mixing=conv", "drafter.selection=markov", "drafter.confidence=head", "loss.distill=l1"]
+    assert run_command(train.main, arguments("one", *more)) == 0
+    process = start(2, "two", *more)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    same("one", "two", 1e-6)
+
+
+@pytest.mark.slow
 def test_four_ranks_are_one(workplace):
     assert run_command(train.main, arguments("one")) == 0
     process = start(4, "four")
