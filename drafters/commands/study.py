@@ -1,7 +1,8 @@
 """The study, from nothing: ``python -m drafters.study STUDY.yaml``.
 
-Trains every arm on one corpus, with further seeds if they are named, counts the baseline, evaluates all of them
-together on held-out prompts, times some on whole answers, and writes the reports of ``reports/plan.yaml``. Every stage
+Trains every arm on one corpus, with further seeds if they are named, makes the baselines, evaluates all of them
+together on held-out prompts (first blocks, and whole answers by replay), times some on whole answers, and writes the
+reports of ``reports/plan.yaml``. Every stage
 resumes, so the same command goes on after a stop. Runs of the study that hold logs alone, as those that ship do, are
 first moved to ``runs/.set-aside/``.
 """
@@ -11,6 +12,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from analysis.commands.report import main as write_reports
 from analysis.errors import DataError, Parser
@@ -18,9 +22,10 @@ from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.run_files import run_folder
 from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config, parse, read_yaml
-from drafters.evaluation.baselines import make_next_token_run
+from drafters.evaluation.baselines import LOOKUP, make_lookup_run, make_next_token_run
 from drafters.evaluation.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluation.generation import GenerateSettings
+from drafters.evaluation.replay import ReplaySettings
 from drafters.evaluation.run import evaluate
 from drafters.ranks import default_device, refuse_several_ranks
 from drafters.training.run import train
@@ -29,10 +34,11 @@ SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way
 
 
 class StudyEvaluation(Settings):
-    """Held-out prompts of a study."""
+    """Held-out prompts of a study; ``replay``: and whole answers of so many tokens (None: first blocks alone)."""
 
     prompts: PromptList
     batch_size: int = 32
+    replay: int | None = Field(default=None, ge=1)
 
 
 class StudySpeed(Settings):
@@ -41,15 +47,16 @@ class StudySpeed(Settings):
     runs: tuple[str, ...]
     prompts: PromptList
     max_new_tokens: int
+    block_size: int | None = None  # None: that of the training
 
 
 class Study(Settings):
-    """A study file: arm configurations (beside it), further seeds with which each of them is trained, the baseline's
-    run name, runs whose gates are controlled for, the evaluation of all of them, and of some the speed."""
+    """A study file: arm configurations (beside it), further seeds with which each of them is trained, baselines (run
+    names with what they propose), runs whose gates are controlled for, the evaluation of all, and of some the speed."""
 
     arms: tuple[str, ...]
     seeds: tuple[int, ...] = ()
-    baseline: str | None = None
+    baselines: dict[str, Literal["next-token", "prompt-lookup"]] = {}
     gate_controls: tuple[str, ...] = ()
     evaluation: StudyEvaluation
     speed: StudySpeed | None = None
@@ -94,10 +101,10 @@ def run_study(path: Path, device: str) -> list[Path]:
     first = [load_config(path.parent / arm) for arm in study.arms]
     configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]
     arms = [run_folder(config.name, None) for config in configs]
-    baseline = [run_folder(study.baseline, None)] if study.baseline else []
+    baselines = {run_folder(name, None): kind for name, kind in study.baselines.items()}
     gated = [run_folder(name, None) for name in study.gate_controls]
     controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
-    folders = [*arms, *baseline, *controls]
+    folders = [*arms, *baselines, *controls]
     names = [folder.name for folder in folders]
     for name in (*study.gate_controls, *(study.speed.runs if study.speed else ())):
         if name not in names:
@@ -106,16 +113,18 @@ def run_study(path: Path, device: str) -> list[Path]:
         print(line)
     for config, folder in zip(configs, arms, strict=True):
         print(train(config, folder, device))
-    for folder in baseline:
-        print(make_next_token_run(configs[0], folder, device))
+    for folder, kind in baselines.items():
+        make = make_lookup_run if kind == LOOKUP else make_next_token_run
+        print(make(configs[0], folder, device))
     for folder in gated:
         for control in CONTROLS:
             control_run(folder, control)
-    settings = study.evaluation
-    lines = evaluate([str(f) for f in folders], settings.prompts, batch_size=settings.batch_size, device=device)
-    print(*lines, sep="\n")
+    asked = study.evaluation
+    for settings in (None, *([ReplaySettings(max_new_tokens=asked.replay)] if asked.replay else ())):
+        names = [str(folder) for folder in folders]
+        print(*evaluate(names, asked.prompts, settings=settings, batch_size=asked.batch_size, device=device), sep="\n")
     if speed := study.speed:
-        generate = GenerateSettings(max_new_tokens=speed.max_new_tokens, baseline=True)
+        generate = GenerateSettings(max_new_tokens=speed.max_new_tokens, block_size=speed.block_size, baseline=True)
         timed = [str(run_folder(name, None)) for name in speed.runs]
         print(*evaluate(timed, speed.prompts, settings=generate, batch_size=1, device=device), sep="\n")
     for folder in folders:

@@ -52,7 +52,7 @@ def test_arms_of_the_study_differ_in_drafter_and_loss_alone():
 
 def test_the_plan_reports_just_the_runs_that_the_study_makes():
     plan = yaml.safe_load((RECIPES.parents[1] / "reports" / "plan.yaml").read_text())
-    made = {load_config(RECIPES / name).name for name in STUDY["arms"]} | {STUDY["baseline"]}
+    made = {load_config(RECIPES / name).name for name in STUDY["arms"]} | set(STUDY["baselines"])
     made |= {f"{run}-{control}" for run in STUDY["gate_controls"] for control in CONTROLS}
     made |= {f"{load_config(RECIPES / name).name}-seed{n}" for name in SEEDS["arms"] for n in SEEDS["seeds"]}
     assert made == {run for entry in plan["comparisons"] for run in PlanEntry.model_validate(entry).runs}

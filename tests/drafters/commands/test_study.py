@@ -23,9 +23,9 @@ def tiny_study(workplace):
     prompts = [{"source": "test.jsonl", "name": "gsm8k"}]
     described = {
         "arms": ["plain.yaml", "gated.yaml"],
-        "baseline": "next-token",
+        "baselines": {"next-token": "next-token", "lookup": "prompt-lookup"},
         "gate_controls": ["gated"],
-        "evaluation": {"prompts": prompts},
+        "evaluation": {"prompts": prompts, "replay": 12},
         "speed": {"runs": ["plain", "gated"], "prompts": [{**prompts[0], "count": 3}], "max_new_tokens": 12},
     }
     (workplace / "study.yaml").write_text(yaml.safe_dump(described))
@@ -37,9 +37,9 @@ def tiny_study(workplace):
 def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study, capsys):
     assert study.main(["study.yaml"]) == 0
     runs = {path.name: Run.open(str(path)) for path in (tiny_study / "runs").iterdir()}
-    assert set(runs) == {"plain", "gated", "gated-frozen", "gated-shuffled", "next-token"}
+    assert set(runs) == {"plain", "gated", "gated-frozen", "gated-shuffled", "next-token", "lookup"}
     asked = {name: run.read("prompts").to_pandas().groupby("protocol").size().to_dict() for name, run in runs.items()}
-    assert all(counts["prefix"] == 12 for counts in asked.values())
+    assert all(counts["prefix"] == counts["replay"] == 12 for counts in asked.values())
     assert {name for name, counts in asked.items() if counts.get("generate") == 3} == {"plain", "gated"}
     times = runs["gated"].read("timings").to_pandas()
     assert set(times["mode"]) == {"draft", "plain"}
@@ -69,7 +69,7 @@ def test_logs_without_weights_are_set_aside_and_made_anew(tiny_study, capsys):
     assert study.main(["study.yaml"]) == 0
     runs = tiny_study / "runs"
     made = sorted(path.name for path in runs.iterdir())
-    for name in ("plain", "gated", "next-token"):  # what a clone of a repository has
+    for name in ("plain", "gated", "next-token", "lookup"):  # what a clone of a repository has
         shutil.rmtree(runs / name / "checkpoints")
     logs = (runs / "plain/run.json").read_bytes()
     assert run_command(train.main, ["plain.yaml"]) == 65
@@ -109,7 +109,7 @@ def test_a_run_that_the_study_does_not_make_is_named_before_any_training(tiny_st
 
 
 def test_further_seeds_are_runs_of_their_own(tiny_study):
-    described = {"extends": "study.yaml", "seeds": [1], "baseline": None, "gate_controls": [], "speed": None}
+    described = {"extends": "study.yaml", "seeds": [1], "baselines": {}, "gate_controls": [], "speed": None}
     (tiny_study / "seeds.yaml").write_text(yaml.safe_dump(described))
     plan = {"comparisons": [{"a": ["plain", "plain-seed1"], "b": ["gated", "gated-seed1"], "protocol": "prefix"}]}
     (tiny_study / "reports/plan.yaml").write_text(yaml.safe_dump(plan))
