@@ -14,6 +14,7 @@ from analysis.errors import DataError, UsageError
 from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import write_atomic
+from drafters.checkpoints.family import whole_predecessors
 from drafters.checkpoints.folder import load_drafter, state_tensors
 from drafters.checkpoints.layouts import Layout, angelslim_config, speculators_config, zlab_config
 from drafters.checkpoints.readers import check_reader, readme
@@ -46,6 +47,10 @@ def fold_gate(drafter: Drafter) -> Drafter:
 
 def without_draft_vocabulary(drafter: Drafter) -> Drafter:
     """The same weights, drafting from the target's whole vocabulary."""
+    if drafter.config.selection != "argmax":
+        raise DataError(
+            f"--full-head: the tables of selection {drafter.config.selection} have the draft vocabulary alone"
+        )
     whole = Drafter(drafter.config.model_copy(update={"draft_vocab": None}))
     whole.load_state_dict(drafter.state_dict())
     return whole.eval()
@@ -88,6 +93,7 @@ def export(
     else:
         assert target is not None, "see wants_target"
         data = speculators_config(config, verifier or target.id, [type(target.model).__name__], dtype)
+        whole_predecessors(tensors, config.draft_vocab, config.vocab_size)
         tensors["embed_tokens.weight"] = _plain(target.embed(torch.arange(config.vocab_size, device=target.device)))
         if config.draft_vocab is not None:
             tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool)

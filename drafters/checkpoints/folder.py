@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError
 from analysis.runlog.writing import write_atomic
+from drafters.checkpoints.family import own_predecessors
 from drafters.checkpoints.layouts import parse_config, zlab_config
 from drafters.model.drafter import Drafter
 
@@ -74,6 +75,7 @@ def load_drafter(folder: Path | str) -> Drafter:
     vocab = _draft_vocab(data, tensors, f"{folder}/model.safetensors")
     for extra in _OF_THE_TARGET:  # ours come from the target
         tensors.pop(extra, None)
+    own_predecessors(tensors, vocab, f"{folder}/model.safetensors")
     drafter = Drafter(parse_config(data, f"{folder}/config.json", vocab))
     wanted = {name.removeprefix(_FUSION_PREFIX): name for name, _ in drafter.named_parameters()}
     if tensors.keys() != wanted.keys():

@@ -1,10 +1,10 @@
 """``config.json`` in the layouts that other tools read and write, to and from a DrafterConfig.
 
-* *z-lab*, that of the published DFlash drafters, is our own: one flat file with a ``dflash_config``. What only our
-  fusions have is added there, under an architecture name of its own (starting with ``DFlash``): an engine that
-  overlooked ``gate.weight`` or ``k_proj_target`` would serve a different model without a word.
+* *z-lab*, that of the published DFlash and DFlash2 drafters, is our own: one flat file with a ``dflash_config``. What
+  only our drafters have is added there, under an architecture name of its own (starting with ``DFlash``): an engine
+  that overlooked ``gate.weight`` or ``k_proj_target`` would serve a different model without a word.
 * *speculators* (vllm-project/speculators): the layer's shapes nested, and layer ids counted as indices into
-  transformers' ``hidden_states``, which is our 0-based id + 1.
+  transformers' ``hidden_states``, which is our 0-based id + 1. It has DFlash, DFlash2 and DSpark (see family).
 
 Layer ids are stored and never recomputed. A public DFlare checkpoint (AngelSlim) is read as well.
 """
@@ -16,6 +16,15 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from analysis.errors import DataError
+from drafters.checkpoints.family import (
+    DFLASH2,
+    SPECULATORS,
+    dflash2_fields,
+    dspark_fields,
+    family_of,
+    read_dflash2,
+    read_dspark,
+)
 from drafters.checkpoints.layer_fields import (
     DRAFTER_MUST_BE,
     MUST_BE,
@@ -34,14 +43,26 @@ _AXES = tuple(DrafterAxes.model_fields)
 Layout = Literal["zlab", "speculators", "angelslim"]
 PLAIN = "DFlashDraftModel"
 _FUSION_NAMES = {"concat": "", "gated": "Gated", "layerwise": "Layerwise", "layerwise_gated": "LayerwiseGated"}
+_SELECTION_NAMES = {"argmax": "", "path": "Path", "markov": "Markov", "markov_gated": "MarkovGated"}
 _DFLARE = "QwenDFlareDraftModel"  # AngelSlim's; it states no fusion, being of one kind
 _METHOD = {"mask_token_id", "target_layer_ids", "block_size", "prompt_tokens", *_AXES, *DRAFTER_MUST_BE}
 
 
-def architecture(config: DrafterAxes) -> str:
-    """The architecture name of a drafter: the published one for DFlash alone."""
-    separate = "SeparateKV" if config.kv == "separate" else ""
-    return f"DFlash{_FUSION_NAMES[config.fusion]}{separate}DraftModel"
+def architecture(config: DrafterConfig) -> str:
+    """The architecture name of a drafter: the published one for DFlash and DFlash2, which have the whole vocabulary."""
+    published = family_of(config) == "dflash2" and config.draft_vocab is None
+    return DFLASH2 if published else _name_of(config)
+
+
+def _name_of(axes: DrafterAxes) -> str:
+    parts = (
+        _FUSION_NAMES[axes.fusion],
+        "SeparateKV" if axes.kv == "separate" else "",
+        "Conv" if axes.mixing == "conv" else "",
+        _SELECTION_NAMES[axes.selection],
+        "Confidence" if axes.confidence == "head" else "",
+    )
+    return f"DFlash{''.join(parts)}DraftModel"
 
 
 def zlab_config(config: DrafterConfig, dtype: str = "float32") -> dict[str, Any]:
@@ -52,8 +73,10 @@ def zlab_config(config: DrafterConfig, dtype: str = "float32") -> dict[str, Any]
     }
     if config.prompt_tokens:
         method["prompt_tokens"] = True
-    if architecture(config) != PLAIN:
-        method |= {name: getattr(config, name) for name in _AXES}
+    if (name := architecture(config)) == DFLASH2:
+        method |= dflash2_fields(config)
+    elif name != PLAIN:
+        method |= {axis: getattr(config, axis) for axis in _AXES}
     data = {
         "architectures": [architecture(config)],
         "block_size": config.block_size,
@@ -85,16 +108,21 @@ def speculators_config(
 ) -> dict[str, Any]:
     """``config.json`` in the speculators layout, for the target ``verifier`` (hub id or path).
 
-    Raises DataError for a drafter that is not plain DFlash: the layout has no place for anything else.
+    Raises DataError for a drafter that is not DFlash, DFlash2 or DSpark: the layout has no place for anything else.
     """
-    if (name := architecture(config)) != PLAIN:
+    algorithm = family_of(config)
+    if algorithm is None:
         static = config.fusion == "gated" and config.gate_input == "none" and config.kv == "shared"
         cure = "--fold-gate folds its gate into the projection" if static else "export it as zlab"
-        raise DataError(f"the speculators layout does not support {name}; {cure}")
+        raise DataError(f"the speculators layout does not support {architecture(config)}; {cure}")
+    if algorithm == "dflash2" and config.draft_vocab is not None:
+        raise DataError("the speculators layout has no DFlash2 with a draft vocabulary; export it as zlab")
     proposal = {"proposal_type": "greedy", "speculative_tokens": config.block_size - 1, "verifier_accept_k": 1}
     return {
-        "architectures": ["DFlashSpeculator"],
-        "speculators_model_type": "dflash",
+        "architectures": [SPECULATORS[algorithm]],
+        "speculators_model_type": algorithm,
+        **(dflash2_fields(config) if algorithm == "dflash2" else {}),
+        **(dspark_fields(config) if algorithm == "dspark" else {}),
         "aux_hidden_state_layer_ids": [layer + 1 for layer in config.target_layer_ids],
         "block_size": config.block_size,
         "draft_vocab_size": config.vocab_size if config.draft_vocab is None else len(config.draft_vocab),
@@ -105,7 +133,7 @@ def speculators_config(
         "num_target_layers": config.num_target_layers,  # not of the layout, which keeps fields that it does not know
         "transformer_layer_config": _layers(config, dtype),
         "speculators_config": {
-            "algorithm": "dflash",
+            "algorithm": algorithm,
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal],
             "verifier": {"name_or_path": verifier, "architectures": verifier_architectures},
@@ -163,12 +191,13 @@ def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
         raise DataError(f"{where}: no dflash_config.target_layer_ids; the target layers of its training are unknown")
     name = (data.get("architectures") or ["?"])[0]
     axes: dict[str, Any] = {"fusion": "layerwise", "kv": "separate"} if name == _DFLARE else {}
-    axes |= {key: method[key] for key in _AXES if key in method}
-    if name not in (_DFLARE, architecture(DrafterAxes.model_validate(axes))):
+    axes |= read_dflash2(method) if name == DFLASH2 else {key: method[key] for key in _AXES if key in method}
+    if name not in (_DFLARE, DFLASH2, _name_of(DrafterAxes.model_validate(axes))):
         raise DataError(f"{where}: architecture {name} is unknown, or contradicts its dflash_config")
     refuse_others(method, DRAFTER_MUST_BE, f"{where}: dflash_config")
     # what a later drafter adds to the method, we would leave out
-    if unknown := sorted(key for key, value in method.items() if value and key not in _METHOD):
+    known = {*_METHOD, *dflash2_fields(DrafterAxes())} if name == DFLASH2 else _METHOD
+    if unknown := sorted(key for key, value in method.items() if value and key not in known):
         raise DataError(f"{where}: dflash_config.{unknown[0]} {method[unknown[0]]!r} is not supported")
     return axes | {
         "prompt_tokens": method.get("prompt_tokens", False),
@@ -179,13 +208,18 @@ def _read_zlab(data: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _read_speculators(data: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    if (kind := data["speculators_model_type"]) != "dflash" or data.get("sample_from_anchor"):
-        raise DataError(f"{where}: a {kind} speculator, or one that samples from the anchor; only dflash is supported")
+    kind = data["speculators_model_type"]
+    if kind not in SPECULATORS:
+        raise DataError(f"{where}: a {kind} speculator; supported are {', '.join(SPECULATORS)}")
+    if data.get("sample_from_anchor", kind == "dspark"):
+        raise DataError(f"{where}: this drafter samples from the anchor, which is not supported")
+    axes = read_dflash2(data) if kind == "dflash2" else read_dspark(data, where) if kind == "dspark" else {}
     if data.get("aux_hidden_state_layer_ids") is None:
         raise DataError(f"{where}: no aux_hidden_state_layer_ids; the target layers of its training are unknown")
     if data.get("mask_token_id") is None:
         raise DataError(f"{where}: no mask_token_id")
     return data["transformer_layer_config"], {
+        **axes,
         "target_layer_ids": tuple(layer - 1 for layer in data["aux_hidden_state_layer_ids"]),
         "block_size": data["block_size"],
         "mask_token_id": data["mask_token_id"],

@@ -6,6 +6,7 @@ What each reader does with a checkpoint was read in its source (vLLM 0.32, SGLan
 from __future__ import annotations
 
 from analysis.errors import DataError
+from drafters.checkpoints.family import DFLASH2, family_of
 from drafters.checkpoints.layouts import PLAIN, Layout, architecture
 from drafters.config import DrafterConfig
 
@@ -17,11 +18,21 @@ READERS: dict[Layout, tuple[str, ...]] = {
 }
 
 
+_PLUGIN = "; it requires draftlab's plugin for this architecture: install draftlab beside it"
+_REQUIRES = {PLAIN: "", DFLASH2: "; the candidate selector runs in its V2 model runner alone, on GPUs"}
+
+
 def objection(reader: str, layout: Layout, config: DrafterConfig) -> str | None:
     """Why ``reader`` must not be given this drafter in this layout; None if it reads it as meant."""
     if reader not in READERS[layout]:
         return f"it does not read the {layout} layout"
-    name = architecture(config)
+    name, family = architecture(config), family_of(config)
+    if reader == "vllm":
+        added = (config.mixing, config.selection, config.confidence) != ("none", "argmax", "none")
+        published = name == DFLASH2 or (layout == "speculators" and family is not None)
+        if added and not published:
+            cure = "; --format speculators is" if family == "dspark" else ""
+            return f"{name} is not an architecture that it or draftlab's plugin knows{cure}"
     if reader in ("sglang", "dflash"):
         if name != PLAIN:
             return f"it skips tensors that it does not know, and would run a {name} as another drafter"
@@ -55,12 +66,11 @@ def readme(layout: Layout, config: DrafterConfig, target: str | None) -> str:
         "",
     ]
     unsafe = unsafe_readers(layout, config)
-    speculation = f'{{"method": "dflash", "model": "DIR", "num_speculative_tokens": {config.block_size - 1}}}'
+    method = "dspark" if family_of(config) == "dspark" else "dflash"
+    speculation = f'{{"method": "{method}", "model": "DIR", "num_speculative_tokens": {config.block_size - 1}}}'
     how = {
         "vllm": f"`python -m vllm.entrypoints.openai.api_server --model TARGET --speculative-config '{speculation}'`"
-        + (
-            "" if name == PLAIN else "; it requires draftlab's plugin for this architecture: install draftlab beside it"
-        ),
+        + _REQUIRES.get(name, _PLUGIN if family_of(config) is None else ""),
         "sglang": "`python -m sglang.launch_server --model-path TARGET --speculative-algorithm DFLASH "
         "--speculative-draft-model-path DIR`",
         "dflash": '`from dflash.model import DFlashDraftModel; DFlashDraftModel.from_pretrained("DIR")` (a '

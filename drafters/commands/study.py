@@ -56,7 +56,7 @@ class Study(Settings):
 
     arms: tuple[str, ...]
     seeds: tuple[int, ...] = ()
-    baselines: dict[str, Literal["next-token", "prompt-lookup"]] = {}
+    baselines: dict[str, Literal["next-token", "prompt-lookup"]] | None = None
     gate_controls: tuple[str, ...] = ()
     evaluation: StudyEvaluation
     speed: StudySpeed | None = None
@@ -101,7 +101,7 @@ def run_study(path: Path, device: str) -> list[Path]:
     first = [load_config(path.parent / arm) for arm in study.arms]
     configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]
     arms = [run_folder(config.name, None) for config in configs]
-    baselines = {run_folder(name, None): kind for name, kind in study.baselines.items()}
+    baselines = {run_folder(name, None): kind for name, kind in (study.baselines or {}).items()}
     gated = [run_folder(name, None) for name in study.gate_controls]
     controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
     folders = [*arms, *baselines, *controls]

@@ -315,8 +315,8 @@ def test_a_speculator_that_does_not_say_how_deep_its_target_is(tiny, tmp_path, c
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"speculators_model_type": "eagle3"}, "only dflash"),
-        ({"sample_from_anchor": True}, "only dflash"),
+        ({"speculators_model_type": "eagle3"}, "supported are dflash"),
+        ({"sample_from_anchor": True}, "samples from the anchor"),
         ({"aux_hidden_state_layer_ids": None}, "are unknown"),
         ({"aux_hidden_state_layer_ids": [0, 2]}, "outside"),  # the embeddings
         ({"aux_hidden_state_layer_ids": [4, 2]}, "ascend"),

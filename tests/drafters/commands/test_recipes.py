@@ -1,5 +1,6 @@
 """The recipes that ship: they load, say what was published, and the arms of a study differ only in what they are."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -7,17 +8,17 @@ import torch
 import yaml
 
 from analysis.commands.report import PlanEntry
-from drafters.config import load_config, parse, read_yaml
+from drafters.config import DrafterAxes, load_config, parse, read_yaml
 from drafters.evaluation.controls import CONTROLS
 from drafters.model.fusion import GatedFusion
 from drafters.serving.plan import ServingPlan
 from tests.drafters.configs import drafter_config
 
 RECIPES = Path(__file__).parents[3] / "drafters" / "recipes"
-NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-common.yaml")
+NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-family.yaml", "study-common.yaml")
 SERVING = sorted(RECIPES.glob("serving-*.yaml"))
 ARMS = sorted(p for p in RECIPES.glob("*.yaml") if p.name not in NOT_ARMS and p not in SERVING)
-STUDY, SEEDS = (read_yaml(RECIPES / name) for name in ("study.yaml", "study-seeds.yaml"))
+STUDY, SEEDS, FAMILY = (read_yaml(RECIPES / f"study{name}.yaml") for name in ("", "-seeds", "-family"))
 
 
 @pytest.mark.parametrize(
@@ -42,18 +43,31 @@ def test_a_serving_experiment_is_that_of_the_write_up(path):
 
 
 def test_arms_of_the_study_differ_in_drafter_and_loss_alone():
-    arms = [load_config(RECIPES / name) for name in STUDY["arms"]]
+    arms = [load_config(RECIPES / name) for name in {*STUDY["arms"], *FAMILY["arms"]}]
     shared = [arm.model_dump(exclude={"name", "label", "drafter", "loss"}) for arm in arms]
     assert "DFlare" in {arm.label for arm in arms} and all(other == shared[0] for other in shared)
-    axes = {"fusion", "gate_activation", "gate_input", "fusion_init", "fusion_norm", "kv", "kv_norm"}
-    shapes = [arm.drafter.model_dump(exclude=axes) for arm in arms]
+    shapes = [arm.drafter.model_dump(exclude=set(DrafterAxes.model_fields)) for arm in arms]
     assert all(other == shapes[0] for other in shapes)
+
+
+def test_the_family_is_a_factorial_and_dflare_beside_it():
+    arms = [load_config(RECIPES / name).drafter for name in FAMILY["arms"]]
+    cells = [(a.fusion, a.mixing, a.selection) for a in arms if a.fusion != "layerwise"]
+    assert sorted(cells) == sorted(itertools.product(("concat", "gated"), ("none", "conv"), ("argmax", "path")))
+    assert [(a.mixing, a.selection) for a in arms if a.fusion == "layerwise"] == [("none", "argmax"), ("conv", "path")]
+
+
+def test_two_thirds_of_the_families_and_more_are_trained_on():
+    trained = {source.source for source in load_config(RECIPES / "study-dflash.yaml").corpus.prompts}
+    asked = {source["source"] for source in STUDY["evaluation"]["prompts"]}
+    assert len(trained) == 24 and len(asked - trained) == 6  # six are held out whole
 
 
 def test_the_plan_reports_just_the_runs_that_the_study_makes():
     plan = yaml.safe_load((RECIPES.parents[1] / "reports" / "plan.yaml").read_text())
     made = {load_config(RECIPES / name).name for name in STUDY["arms"]} | set(STUDY["baselines"])
     made |= {f"{run}-{control}" for run in STUDY["gate_controls"] for control in CONTROLS}
+    made |= {load_config(RECIPES / name).name for name in FAMILY["arms"]}
     made |= {f"{load_config(RECIPES / name).name}-seed{n}" for name in SEEDS["arms"] for n in SEEDS["seeds"]}
     assert made == {run for entry in plan["comparisons"] for run in PlanEntry.model_validate(entry).runs}
 

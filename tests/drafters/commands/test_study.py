@@ -44,7 +44,10 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     times = runs["gated"].read("timings").to_pandas()
     assert set(times["mode"]) == {"draft", "plain"}
     # the headline is of many first blocks, speed and losslessness of the few whole answers beside plain decoding
-    planned, answers = compare_runs("plain", "gated", protocol="prefix"), compare_runs("plain", "gated")
+    planned, answers = (
+        compare_runs("plain", "gated", protocol="prefix"),
+        compare_runs("plain", "gated", protocol="generate"),
+    )
     assert (planned.protocol, planned.overall.n_pairs, answers.overall.n_pairs) == ("prefix", 12, 3)
     assert planned.speed is not None and planned.speed.ratios == answers.speed.ratios
     assert planned.benchmarks is not None and planned.benchmarks.rows == answers.benchmarks.rows
@@ -109,7 +112,7 @@ def test_a_run_that_the_study_does_not_make_is_named_before_any_training(tiny_st
 
 
 def test_further_seeds_are_runs_of_their_own(tiny_study):
-    described = {"extends": "study.yaml", "seeds": [1], "baselines": {}, "gate_controls": [], "speed": None}
+    described = {"extends": "study.yaml", "seeds": [1], "baselines": None, "gate_controls": [], "speed": None}
     (tiny_study / "seeds.yaml").write_text(yaml.safe_dump(described))
     plan = {"comparisons": [{"a": ["plain", "plain-seed1"], "b": ["gated", "gated-seed1"], "protocol": "prefix"}]}
     (tiny_study / "reports/plan.yaml").write_text(yaml.safe_dump(plan))
