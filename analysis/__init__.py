@@ -1,7 +1,8 @@
 """From runs of speculative-decoding drafters to conclusions: ``from analysis import compare_runs``.
 
 ``compare_runs`` compares two runs, ``compare_many`` several with the first, ``compare_seeds`` several trainings of two
-arms. Importing the package is cheap: modules are loaded on first use.
+arms, ``compare_factorial`` all combinations of their axes. Importing the package is cheap: modules are loaded on first
+use.
 """
 
 from __future__ import annotations
@@ -13,15 +14,27 @@ from analysis.display import Renderer, use_renderer
 
 if TYPE_CHECKING:
     from analysis.comparison.entry import compare_runs
+    from analysis.comparison.factorial import Factorial, compare_factorial
     from analysis.comparison.matrix import Matrix, compare_many
     from analysis.comparison.pairwise import Comparison
     from analysis.comparison.seed_study import SeedComparison, compare_seeds
 
-__all__ = ["Comparison", "Matrix", "SeedComparison", "compare_many", "compare_runs", "compare_seeds"]
+__all__ = [
+    "Comparison",
+    "Factorial",
+    "Matrix",
+    "SeedComparison",
+    "compare_factorial",
+    "compare_many",
+    "compare_runs",
+    "compare_seeds",
+]
 
 _MODULES = {
     "Comparison": "comparison.pairwise",
     "compare_runs": "comparison.entry",
+    "Factorial": "comparison.factorial",
+    "compare_factorial": "comparison.factorial",
     "Matrix": "comparison.matrix",
     "compare_many": "comparison.matrix",
     "SeedComparison": "comparison.seed_study",

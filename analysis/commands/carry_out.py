@@ -14,6 +14,7 @@ from analysis.commands import values
 from analysis.commands.folders import folder_of
 from analysis.commands.log_options import log_options
 from analysis.commands.show import show
+from analysis.comparison.factorial import compare_factorial
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.question import margin_of, require_coverage
@@ -26,6 +27,7 @@ from analysis.measures.baseline import has_times_alone
 from analysis.measures.times_alone import compare_times
 from analysis.report.answers import headline
 from analysis.report.sections import baseline as baseline_sections
+from analysis.report.sections import factorial as factorial_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import times as times_sections
 from analysis.report.sections import totals as totals_sections
@@ -33,8 +35,10 @@ from analysis.report.sections.overview import monitoring
 from analysis.report.sections.study import matrix_headline, pair_folder
 from analysis.report.terminal import summarise, terminal
 from analysis.report.writing import (
+    factorial_folder,
     matrix_folder,
     seeds_folder,
+    write_factorial,
     write_matrix,
     write_report,
     write_seeds,
@@ -69,6 +73,8 @@ def carry_out(args: argparse.Namespace) -> int:
         opened = _open(args, Path(folder))
         options = {"protocol": args.protocol, "metric": args.metric, "min_coverage": args.min_coverage}
         options |= {"strict": args.strict, "allow_incomplete": args.allow_incomplete, "margin": args.margin}
+        if args.factorial:
+            return _factorial(args, opened.runs)
         if args.vs:
             return _seeds(args, opened, options, rules)
         options |= {"hypothesis": args.hypothesis, "datasets": args.dataset}
@@ -131,6 +137,15 @@ def _arms(args: argparse.Namespace, opened: _Opened, options: dict[str, Any]) ->
     matrix = compare_many(opened.runs, **options)
     report = write_matrix(matrix, folder_of(args, matrix_folder(matrix)))
     lines = [matrix_headline(matrix), *(f"  {headline(c)}" for c in matrix.comparisons)]
+    show(args, report, map(wording.one_line, lines))
+    return 0
+
+
+def _factorial(args: argparse.Namespace, runs: Sequence[Run]) -> int:
+    found = compare_factorial(runs, protocol=args.protocol, metric=args.metric)
+    report = write_factorial(found, folder_of(args, factorial_folder(found)))
+    lines = [factorial_sections.headline(found), factorial_sections.conclusion(found)]
+    lines += [f"caution: {what}: {text}" for what, text in factorial_sections.cautions(found)]
     show(args, report, map(wording.one_line, lines))
     return 0
 

@@ -2,6 +2,7 @@
 
     RUN_A RUN_B                    two runs
     RUN_A RUN_B RUN_C ...          several arms, each against the first and all ranked
+    RUN_A RUN_B ... --factorial    all combinations of axes: main effects and interactions
     A1 A2 ... --vs B1 B2 ...       several trainings of two arms, or of one against a single run of the other
 
 A run may be a log file of another tool (``FILE``, or ``FILE#CONDITION`` of a file with several). Prints a summary and
@@ -21,6 +22,8 @@ from analysis.errors import Parser, UsageError, finite, out_folder
 
 #: Options that are not available with --vs.
 _NOT_OF_SEEDS = ("baseline", "hypothesis", "dataset", "control", "earlier")
+#: Options that are not available with --factorial, beside these.
+_NOT_OF_FACTORIALS = ("vs", "value", "fail_if", "margin", "sequential", "sessions_a", "sessions_b")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,6 +74,8 @@ def _require_sense(args: argparse.Namespace) -> None:
         raise UsageError("--fail-if and --baseline require exactly two runs; compare the arms in pairs")
     if args.sequential and (args.vs or args.value or len(args.runs) != 2):
         raise UsageError("--sequential requires exactly two runs")
+    if args.factorial and (refused := [name for name in (*_NOT_OF_FACTORIALS, *_NOT_OF_SEEDS) if getattr(args, name)]):
+        raise UsageError(f"--{refused[0].replace('_', '-')} cannot be combined with --factorial")
     if args.vs and (refused := [name for name in _NOT_OF_SEEDS if getattr(args, name)]):
         raise UsageError(
             f"--{refused[0]} cannot be combined with --vs; several seeds are compared on all their prompts"
@@ -88,6 +93,11 @@ def _parser() -> Parser:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder, address, name under runs/, or log file")
     parser.add_argument(
         "--vs", nargs="+", metavar="RUN", help="trainings of arm B; the runs before --vs are trainings of arm A"
+    )
+    parser.add_argument(
+        "--factorial",
+        action="store_true",
+        help="the runs are all combinations of two or more axes with two levels each: main effects and interactions",
     )
     parser.add_argument("--baseline", metavar="RUN", help="run of plain decoding on the same prompts, for speed-ups")
     parser.add_argument("--out", type=out_folder, metavar="DIR", help="output folder (default: reports/<A>-vs-<B>)")

@@ -7,6 +7,9 @@ The plan, ``reports/plan.yaml``:
       - {a: study-dflash, b: [study-dynadflash, study-dflare]}     # several arms, each against the first
       - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
+    factorials:
+      - {runs: [study-dflash, study-dflash-conv, study-dflash-path, study-dflash2]}    # all combinations of axes
+
     serving:
       - {run: serving-smollm2, baseline: plain, bounds: {ttft_s: 2.0}}    # an experiment of drafters.throughput
 
@@ -23,14 +26,24 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from analysis.comparison.factorial import compare_factorial
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import DataError, Parser, UsageError
 from analysis.measures.serving import serving
+from analysis.report.sections import factorial
 from analysis.report.sections.serving import headline
 from analysis.report.sections.study import pair_folder
-from analysis.report.writing import matrix_folder, seeds_folder, write_matrix, write_report, write_seeds, write_serving
+from analysis.report.writing import (
+    matrix_folder,
+    seeds_folder,
+    write_factorial,
+    write_matrix,
+    write_report,
+    write_seeds,
+    write_serving,
+)
 from analysis.runlog.addresses import MANIFEST, default_reports, find_runs_folder, resolve
 from analysis.runlog.reading import Run, read_manifest
 
@@ -68,6 +81,19 @@ def _list(runs: str | list[str]) -> list[str]:
     return [runs] if isinstance(runs, str) else runs
 
 
+class FactorialEntry(BaseModel):
+    """A factorial of arms of the plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    runs: list[str]
+    folder: str  # of the report
+    protocol: Literal["replay", "generate", "prefix"] | None = None
+    metric: str | None = None
+    name: str | None = None
+    question: str | None = None
+
+
 class ServingEntry(BaseModel):
     """One serving experiment of the plan."""
 
@@ -90,18 +116,22 @@ class ServingEntry(BaseModel):
         return [self.run]
 
 
+Entry = PlanEntry | FactorialEntry | ServingEntry
+
+
 class Plan(BaseModel):
     """``reports/plan.yaml``."""
 
     model_config = ConfigDict(extra="forbid")
 
     comparisons: list[PlanEntry]
+    factorials: list[FactorialEntry] = []
     serving: list[ServingEntry] = []
 
     @property
-    def entries(self) -> list[PlanEntry | ServingEntry]:
+    def entries(self) -> list[Entry]:
         """Every report of the plan, in order."""
-        return [*self.comparisons, *self.serving]
+        return [*self.comparisons, *self.factorials, *self.serving]
 
 
 def read_plan(path: Path) -> Plan:
@@ -153,13 +183,15 @@ def planned_folders(plan: Plan) -> list[str]:
     return [entry.folder for entry in plan.entries]
 
 
-def _title(entry: PlanEntry | ServingEntry) -> str:
+def _title(entry: Entry) -> str:
+    if isinstance(entry, FactorialEntry):
+        return f"factorial {', '.join(entry.runs)}"
     if isinstance(entry, ServingEntry):
         return f"serving {entry.run}"
     return f"{', '.join(_list(entry.a))} vs {', '.join(_list(entry.b))}"
 
 
-def _write(entry: PlanEntry | ServingEntry, reports: Path) -> str:
+def _write(entry: Entry, reports: Path) -> str:
     """Write one report of the plan unless one of its runs is unfinished; returns the outcome for the user."""
     for run in entry.runs:
         status = read_manifest(resolve(run)).status
@@ -169,6 +201,9 @@ def _write(entry: PlanEntry | ServingEntry, reports: Path) -> str:
     if isinstance(entry, ServingEntry):
         found = serving(Run.open(resolve(entry.run)), entry.baseline, entry.bounds)
         return f"{headline(found)}; {write_serving(found, reports / entry.folder, **options)}"
+    if isinstance(entry, FactorialEntry):
+        effects = compare_factorial(entry.runs, protocol=entry.protocol, metric=entry.metric)
+        return f"{factorial.headline(effects)}; {write_factorial(effects, reports / entry.folder, **options)}"
     if isinstance(entry.a, list):
         if unused := [name for name in ("controls", "hypothesis") if getattr(entry, name)]:
             raise DataError(

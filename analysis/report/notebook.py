@@ -10,11 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.report import answers, render
+from analysis.report.sections import factorial as factorial_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import study as study_sections
 from analysis.report.sections import values as value_sections
@@ -46,6 +48,7 @@ def figures(result: Any) -> list[Any]:
 
 headline.register(Comparison, answers.headline)
 headline.register(Matrix, study_sections.matrix_headline)
+headline.register(Factorial, factorial_sections.headline)
 headline.register(ValueComparison, value_sections.headline)
 headline.register(SeedComparison, seed_sections.headline)
 
@@ -60,6 +63,11 @@ def _(result: Comparison) -> str:
 @report.register
 def _(result: Matrix) -> str:
     return render.matrix(result, result.figures())
+
+
+@report.register
+def _(result: Factorial) -> str:
+    return render.factorial(result, result.figures())
 
 
 @report.register
@@ -96,6 +104,13 @@ def _(result: Matrix) -> list[Any]:
 
 
 @figures.register
+def _(result: Factorial) -> list[Any]:
+    from analysis.report.plots import factorial
+
+    return list(factorial.draw_factorial(result))
+
+
+@figures.register
 def _(result: SeedComparison) -> list[Any]:
     from analysis.report.plots import study
 
@@ -108,7 +123,8 @@ def save(result: Any, folder: Path) -> Path:
     raise NotImplementedError(type(result))
 
 
-for _kind, _write in ((Comparison, "write_report"), (Matrix, "write_matrix"), (SeedComparison, "write_seeds"),
+for _kind, _write in ((Comparison, "write_report"), (Matrix, "write_matrix"), (Factorial, "write_factorial"),
+                      (SeedComparison, "write_seeds"),
                       (ValueComparison, "write_values")):  # fmt: skip
 
     def _save(result: Any, folder: Path, name: str = _write) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
@@ -17,6 +18,7 @@ from analysis.report.sections import baseline as baseline_sections
 from analysis.report.sections import benchmarks as benchmark_sections
 from analysis.report.sections import cautions as caution_sections
 from analysis.report.sections import datasets, fairness, opening, overview, positions
+from analysis.report.sections import factorial as factorial_sections
 from analysis.report.sections import gates as gate_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
@@ -73,6 +75,12 @@ def matrix(result: Matrix, plots: Sequence[Plot], *, title: str | None = None, q
     """The report.md of several arms."""
     title = title or f"{len(result.comparisons)} arms against {result.comparisons[0].a.label}"
     return fill("matrix.md.j2", m=result, s=study_sections, title=title, question=question, plots=plots)
+
+
+def factorial(found: Factorial, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None) -> str:
+    """The report.md of a factorial of arms."""
+    title = title or f"Effects of {', '.join(factor.name for factor in found.factors)}"
+    return fill("factorial.md.j2", f=found, s=factorial_sections, title=title, question=question, plots=plots)
 
 
 def seeds(

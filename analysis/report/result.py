@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.comparison.factorial import Factorial
 from analysis.comparison.facts import ArmSummary
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
@@ -85,6 +86,11 @@ def seeds_json(study: SeedComparison, *, title: str | None = None, question: str
     )
 
 
+def factorial_json(found: Factorial, *, title: str | None = None, question: str | None = None) -> str:
+    """A factorial of arms."""
+    return _dump({"kind": "factorial", **_without(found)}, title, question)
+
+
 def totals_json(comparison: TotalsComparison) -> str:
     """Runs of which at least one has only totals."""
     rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in comparison.rows]
@@ -113,7 +119,7 @@ def values_json(c: ValueComparison) -> str:
     return _dump({"kind": "values", "estimand": dataclasses.asdict(c.estimand), "pairs": pairs, **found}, None, None)
 
 
-def _without(comparison: TotalsComparison | TimesComparison, *left_out: str) -> dict[str, Any]:
+def _without(comparison: TotalsComparison | TimesComparison | Factorial, *left_out: str) -> dict[str, Any]:
     return {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison) if f.name not in left_out}
 
 

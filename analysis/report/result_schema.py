@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pandas as pd
 
 from analysis.cautions import Caution
+from analysis.comparison.factorial import Factorial
 from analysis.comparison.facts import DatasetFacts
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
@@ -158,6 +159,7 @@ def json_schema() -> _Schema:
         "seeds": {
             field.name: get_type_hints(SeedComparison)[field.name] for field in dataclasses.fields(SeedComparison)
         },
+        "factorial": get_type_hints(Factorial),
         "totals": {
             **{name: a for name, a in get_type_hints(TotalsComparison).items() if name != "rows"},
             "rows": {"type": "array", "items": build.object({"subset": str, "a": Total, "b": Total})},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.seed_study import SeedComparison
@@ -17,9 +18,18 @@ from analysis.report import render
 from analysis.report.plots import everything as plots
 from analysis.report.plots import serving as serving_plots
 from analysis.report.plots import style as figures
+from analysis.report.plots.factorial import FACTORIAL
 from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
-from analysis.report.result import matrix_json, seeds_json, times_json, to_json, totals_json, values_json
+from analysis.report.result import (
+    factorial_json,
+    matrix_json,
+    seeds_json,
+    times_json,
+    to_json,
+    totals_json,
+    values_json,
+)
 from analysis.report.sections import serving as serving_sections
 from analysis.report.sections import times, totals
 from analysis.report.sections.study import pair_folder
@@ -65,6 +75,14 @@ def write_seeds(study: SeedComparison, folder: Path, *, title: str | None = None
     return _write(folder, drawn, files, text, _names((SEEDS, BY_DATASET)))
 
 
+def write_factorial(found: Factorial, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
+    """Write the report of a factorial of arms."""
+    drawn = found.figures()
+    files = {RESULT: factorial_json(found, title=title, question=question)}
+    text = render.factorial(found, drawn, title=title, question=question)
+    return _write(folder, drawn, files, text, _names((FACTORIAL,)))
+
+
 def write_serving(found: Serving, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
     """Write the report of a serving experiment."""
     drawn = serving_plots.draw_all(found)
@@ -95,6 +113,11 @@ def write_times(comparison: TimesComparison, folder: Path) -> Path:
 def matrix_folder(matrix: Matrix) -> str:
     """``<A>-vs-<B>-and-<C>``, of the runs' folder names."""
     return f"{matrix.comparisons[0].a.name}-vs-" + "-and-".join(c.b.name for c in matrix.comparisons)
+
+
+def factorial_folder(found: Factorial) -> str:
+    """``<first arm>-by-<axis>-<axis>``."""
+    return f"{found.first}-by-{'-'.join(factor.name.split('.')[-1] for factor in found.factors)}"
 
 
 def seeds_folder(study: SeedComparison) -> str:
