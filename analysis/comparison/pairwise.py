@@ -32,6 +32,7 @@ from analysis.measures.fairness import (
 from analysis.measures.floor import below_floor
 from analysis.measures.gain import GainBySpread, gain_by_spread
 from analysis.measures.gates import Gates, summarise
+from analysis.measures.headroom import Headroom, headroom
 from analysis.measures.history import health, load_history
 from analysis.measures.lossless import Outputs, outputs
 from analysis.measures.missing import Bounds, Missing, bounds, missing, most_tokens
@@ -99,6 +100,7 @@ class Comparison(Shown):
     anchors: Anchors | None = None
     changes: tuple[Change, ...] = ()
     sequential: Sequential | None = None
+    headroom: tuple[Headroom, ...] = ()
 
     @property
     def estimand(self) -> Estimand:
@@ -265,6 +267,7 @@ def compare_runs(
         anchors=everywhere,
         changes=changes(pairs.frame),
         sequential=monitor(a, b, pairs) if sequential else None,
+        headroom=tuple(h for side, of in (("A", first), ("B", second)) if (h := headroom(side, of, pairs))),
     )
 
 

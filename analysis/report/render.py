@@ -20,6 +20,7 @@ from analysis.report.sections import cautions as caution_sections
 from analysis.report.sections import datasets, fairness, opening, overview, positions
 from analysis.report.sections import factorial as factorial_sections
 from analysis.report.sections import gates as gate_sections
+from analysis.report.sections import headroom as headroom_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
@@ -44,6 +45,7 @@ def report(
         cautions=caution_sections,
         speed=speed_sections,
         anchors=anchor_sections,
+        headroom=headroom_sections,
         baseline=baseline_sections,
         benchmarks=benchmark_sections,
         gates=gate_sections,

@@ -30,6 +30,7 @@ from analysis.measures.controls import Control
 from analysis.measures.exploration import Declaration
 from analysis.measures.fairness import ArmDifference, FairnessRow
 from analysis.measures.gain import GainBySpread
+from analysis.measures.headroom import Headroom
 from analysis.measures.lossless import Outputs
 from analysis.measures.missing import Bounds, Missing
 from analysis.measures.positions import Positions
@@ -63,6 +64,7 @@ _COMPARISON: dict[str, Any] = {
     "outputs": Outputs,
     "throughput": Throughput | None,
     "anchors": Anchors | None,
+    "headroom": tuple[Headroom, ...],
     "changes": tuple[Change, ...],
     "sequential": Sequential | None,
     "baseline": AgainstBaseline | None,

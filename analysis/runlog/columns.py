@@ -81,6 +81,11 @@ FACTS: dict[str, TableFacts] = {
             "margin": Column(
                 "difference of the target's two largest logits for the next token, rounded to 1/1024", "logits"
             ),
+            "ranks": Column(
+                "per eligible slot, from slot 1: how many tokens the slot's own distribution puts before the answer's, "
+                "at most 16; null for a drafter without distributions",
+                "tokens",
+            ),
         },
     ),
     "prompts": TableFacts(

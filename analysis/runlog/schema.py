@@ -20,6 +20,7 @@ _TYPES = {
     "int64": pa.int64(),
     "float32": pa.float32(),
     "float64": pa.float64(),
+    "list<int8>": pa.list_(pa.int8()),
     "list<int32>": pa.list_(pa.int32()),
     "list<int64>": pa.list_(pa.int64()),
     "list<float32>": pa.list_(pa.float32()),
@@ -66,6 +67,7 @@ TABLES: dict[str, pa.Schema] = {
         ("int32", "position"),
         ("int16", "eligible accepted"),
         ("float32", "entropy margin"),
+        ("list<int8>", "ranks"),
     ),
     # one row per evaluated prompt (turn, sample)
     "prompts": _schema(
@@ -144,6 +146,7 @@ TABLES: dict[str, pa.Schema] = {
 #: Columns that came within this schema version: runs that were written before have none, and nulls are read.
 LATER: dict[str, frozenset[str]] = {
     "gate_stats": frozenset({"n_log_gate"}),
+    "anchors": frozenset({"ranks"}),
     "history": frozenset({"distill", "selection_ce", "confidence_bce"}),
 }
 
@@ -154,7 +157,7 @@ NULLABLE: dict[str, frozenset[str]] = {
     "timings": frozenset({"temperature", "prefill_s", "draft_s", "verify_s", "other_s"}),
     "gates": frozenset({"temperature", *GATE_QUANTITIES}),
     "gate_stats": frozenset({"temperature", "n_log_gate"}),
-    "anchors": frozenset({"temperature"}),
+    "anchors": frozenset({"temperature", "ranks"}),
     "history": frozenset(TABLES["history"].names) - {"step"},
     "throughput": frozenset(TABLES["throughput"].names) - {"trial", "arm", "status"},
     "requests": frozenset({"prompt_id", "ttft_s", "e2e_s", "output_tokens", "output_hash"}),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from drafters.decoding.lookup import lookup
 from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer, Proposer
+from drafters.model.blocks import IGNORED
 from drafters.model.drafter import Context, Drafter
 from drafters.model.fusion import Contributions
 from drafters.model.head import Head, OutputRows, vocabulary_of
@@ -23,6 +24,7 @@ from drafters.target.frozen import Target
 
 Tokens = NDArray[np.int64]
 NO_DRAFT = -1  # where an arm proposes nothing
+CANDIDATES = 16  # ranks from there on are not told apart; what a path selector of DFlash2 chooses among
 _SLOTS = 2048  # block slots of one pass: with the head of a large vocabulary, their logits are half a gigabyte
 
 
@@ -42,6 +44,16 @@ class Passage:
     sizes: Tokens
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """Greedy drafts of a passage, int64 [N, B - 1], NO_DRAFT from where there is none; and where an arm gives every
+    slot a distribution of its own, ``ranks`` int64 [N, B - 1]: how many tokens that puts before the passage's, at most
+    CANDIDATES; NO_DRAFT past a block's or the passage's end."""
+
+    drafts: Tokens
+    ranks: Tokens | None
+
+
 class Arm(Protocol):
     """One drafter under evaluation."""
 
@@ -57,6 +69,10 @@ class Arm(Protocol):
 
         A draft depends on the tokens up to its anchor and the features before it, on nothing later.
         """
+        ...
+
+    def propose_ranked(self, passages: Sequence[Passage]) -> list[Ranked]:
+        """The same, with the ranks of the passage's own tokens."""
         ...
 
     def contributions(self, features: torch.Tensor) -> Contributions | None:
@@ -80,7 +96,11 @@ class BlockArm:
 
     def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
         """See :class:`Arm`; as many passages in a pass as ``_SLOTS`` allows, their contexts projected once."""
-        return [drafts for group in self._groups(passages) for drafts in self._propose(group)]
+        return [found.drafts for group in self._groups(passages) for found in self._propose(group, ranked=False)]
+
+    def propose_ranked(self, passages: Sequence[Passage]) -> list[Ranked]:
+        """See :class:`Arm`."""
+        return [found for group in self._groups(passages) for found in self._propose(group, ranked=True)]
 
     def _groups(self, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
         group: list[Passage] = []
@@ -94,7 +114,7 @@ class BlockArm:
             yield group
 
     @torch.inference_mode()
-    def _propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+    def _propose(self, passages: Sequence[Passage], *, ranked: bool) -> list[Ranked]:
         first, anchors, sizes = (
             torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True, padding)
             for rows, padding in (
@@ -103,7 +123,8 @@ class BlockArm:
                 ([p.sizes for p in passages], 1),
             )
         )
-        drafts = torch.full((*anchors.shape, self.block_size - 1), NO_DRAFT)
+        drafts, ranks = torch.full((2, *anchors.shape, self.block_size - 1), NO_DRAFT)
+        truth = _ahead(passages, anchors, self.block_size - 1) if ranked else ranks
         slots = int(sizes.max()) if sizes.numel() else 1
         if slots > 1:
             features = torch.nn.utils.rnn.pad_sequence([p.features for p in passages], True)
@@ -111,10 +132,13 @@ class BlockArm:
             context = self.drafter.project_context(features.to(self.drafter.dtype), positions)
             outputs = self.head.outputs([p.tokens[: p.prompt].tolist() for p in passages])
             width = max(1, _SLOTS // (len(passages) * slots))
-            pieces = zip(*(x.split(width, 1) for x in (first, anchors, sizes)), strict=True)
-            drafts[..., : slots - 1] = torch.cat([self._pass(context, outputs, slots, *piece) for piece in pieces], 1)
-            drafts[torch.arange(1, self.block_size) >= sizes[..., None]] = NO_DRAFT
-        return [rows[: len(p.anchors)] for rows, p in zip(drafts.numpy(), passages, strict=True)]
+            pieces = zip(*(x.split(width, 1) for x in (first, anchors, sizes, truth[..., : slots - 1])), strict=True)
+            found = [self._pass(context, outputs, slots, *piece, ranked=ranked) for piece in pieces]
+            for into, parts in zip((drafts, ranks), zip(*found, strict=True), strict=False):
+                into[..., : slots - 1] = torch.cat(parts, 1)
+                into[torch.arange(1, self.block_size) >= sizes[..., None]] = NO_DRAFT
+        of = [(d[: len(p.anchors)], r[: len(p.anchors)]) for d, r, p in zip(drafts, ranks, passages, strict=True)]
+        return [Ranked(d.numpy(), r.numpy() if ranked else None) for d, r in of]
 
     def _pass(
         self,
@@ -124,15 +148,25 @@ class BlockArm:
         first: torch.Tensor,
         anchors: torch.Tensor,
         sizes: torch.Tensor,
-    ) -> torch.Tensor:
-        """Drafts int64 [b, N, slots - 1] of blocks that start with the tokens ``first`` at ``anchors``, all [b, N]."""
+        truth: torch.Tensor,
+        *,
+        ranked: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        """Drafts int64 [b, N, slots - 1] of blocks that start with the tokens ``first`` at ``anchors``, all [b, N]; and
+        with ``ranked`` the ranks of ``truth``, of the same shape."""
         ids = torch.full((*anchors.shape, slots), self.drafter.config.mask_token_id)
         ids[..., 0] = first
         cut = sizes.to(self.device) if bool((sizes < slots).any()) else None
         embeddings = self.head.embed(ids).to(self.device)
-        hidden = self.drafter(embeddings, anchors.to(self.device), context, cut)
-        chosen = walk(self.drafter.selection, outputs, hidden[:, :, 1:], first.to(self.device))
-        return torch.stack(list(chosen), -1).cpu()
+        hidden = self.drafter(embeddings, anchors.to(self.device), context, cut)[:, :, 1:]
+        drafts = torch.stack(list(walk(self.drafter.selection, outputs, hidden, first.to(self.device))), -1).cpu()
+        if not ranked:
+            return (drafts,)
+        rows, logits = outputs.rows(truth).to(self.device), outputs.logits(hidden)
+        of_truth = logits.gather(-1, rows.clamp(min=0)[..., None])
+        ranks = (logits > of_truth).sum(-1).clamp(max=CANDIDATES).cpu()
+        ranks[rows.cpu() == IGNORED] = CANDIDATES  # outside the drafter's vocabulary
+        return drafts, torch.where(truth == NO_DRAFT, NO_DRAFT, ranks)
 
     @torch.inference_mode()
     def contributions(self, features: torch.Tensor) -> Contributions | None:
@@ -140,10 +174,29 @@ class BlockArm:
         return self.drafter.fusion.contributions(features.float())
 
 
+def _ahead(passages: Sequence[Passage], anchors: torch.Tensor, count: int) -> torch.Tensor:
+    """The ``count`` tokens after every anchor [b, N], int64 [b, N, count]; NO_DRAFT past the end."""
+    ends = [np.concatenate([p.tokens, np.full(count, NO_DRAFT)]) for p in passages]
+    tokens = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in ends], True, NO_DRAFT)
+    places = anchors[..., None] + torch.arange(1, count + 1)
+    return tokens.gather(1, places.flatten(1)).view_as(places)
+
+
 class TrainingFreeArm:
     """What an arm that reads no hidden states has in common: any token can be proposed, nothing is fused."""
 
     layer_ids: tuple[int, ...] = ()
+
+    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """See :class:`Arm`; ``features`` are not read."""
+        return [self._of(passage) for passage in passages]
+
+    def propose_ranked(self, passages: Sequence[Passage]) -> list[Ranked]:
+        """See :class:`Arm`; one token a slot has no ranks."""
+        return [Ranked(drafts, None) for drafts in self.propose(passages)]
+
+    def _of(self, passage: Passage) -> Tokens:
+        raise NotImplementedError
 
     def vocabulary(self, prompt: Sequence[int]) -> Collection[int] | None:
         """None: all target ids."""
@@ -159,10 +212,6 @@ class LookupArm(TrainingFreeArm):
 
     def __init__(self, block_size: int):
         self.block_size = block_size
-
-    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
-        """See :class:`Arm`; ``features`` are not read."""
-        return [self._of(passage) for passage in passages]
 
     def _of(self, passage: Passage) -> Tokens:
         drafts = np.full((len(passage.anchors), self.block_size - 1), NO_DRAFT)
@@ -196,10 +245,6 @@ class NextTokenArm(TrainingFreeArm):
         order = np.lexsort((-codes, counts))
         successor[codes[order] // vocab_size] = codes[order] % vocab_size
         return cls(successor, block_size)
-
-    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
-        """See :class:`Arm`; ``features`` are not read."""
-        return [self._of(passage) for passage in passages]
 
     def _of(self, passage: Passage) -> Tokens:
         chain = [passage.tokens[passage.anchors]]

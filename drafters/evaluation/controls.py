@@ -11,7 +11,7 @@ its parent's weights and the change named in the manifest, ``runs/<parent>-<cont
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,7 @@ from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import RunWriter
 from drafters.checkpoints.mean_gate import MEAN_GATE
-from drafters.evaluation.arms import BlockArm, Passage, Tokens
+from drafters.evaluation.arms import BlockArm, Passage
 from drafters.keyed import permutation
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
@@ -94,9 +94,9 @@ class ShuffledArm(BlockArm):
 
         fusion.gate_values = shuffled  # type: ignore[method-assign]
 
-    def propose(self, passages: Sequence[Passage]) -> list[Tokens]:
-        """See :class:`drafters.evaluation.arms.Arm`; passage by passage, so that no padding is dealt in.
+    def _groups(self, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+        """Passage by passage, so that no padding is dealt in.
 
         A token may get the gate of a later one: this control cannot be decoded.
         """
-        return [drafts for passage in passages for drafts in self._propose([passage])]
+        return ([passage] for passage in passages)

@@ -114,14 +114,14 @@ class Replay:
             answer.passage(feature, size, self.settings.max_new_tokens)
             for answer, feature in zip(answers, features, strict=True)
         ]
-        for answer, feature, drafts in zip(answers, features, arm.propose(passages), strict=True):
-            counts = count_anchors(drafts, answer.tokens, self.target.stop_ids, arm.vocabulary(answer.asked))
+        for answer, feature, found in zip(answers, features, arm.propose_ranked(passages), strict=True):
+            counts = count_anchors(found.drafts, answer.tokens, self.target.stop_ids, arm.vocabulary(answer.asked))
             key = prompt_key(self.eval_id, "replay", answer.prompt, answer.turn)
             steps = list(walk(counts))
             rows.tables["acceptance"] += [
                 acceptance_row(key, step, len(answer.asked) + place, counts[place]) for step, place in enumerate(steps)
             ]
-            rows.tables["anchors"] += [key | anchor for anchor in answer.anchor_rows(counts)]
+            rows.tables["anchors"] += [key | anchor for anchor in answer.anchor_rows(counts, found.ranks)]
             rows.tables["prompts"].append(
                 {
                     **key,
@@ -170,7 +170,7 @@ class _Answer:
             sizes=np.minimum(block_size, limit - places),
         )
 
-    def anchor_rows(self, counts: Sequence[StepCount]) -> Iterator[dict[str, Any]]:
+    def anchor_rows(self, counts: Sequence[StepCount], ranks: Tokens | None) -> Iterator[dict[str, Any]]:
         """The columns after the key of this answer's rows in the anchors table."""
         # what the target expects after an anchor is the next token of the answer
         entropies, margins = (
@@ -184,6 +184,7 @@ class _Answer:
                 "accepted": count.accepted,
                 "entropy": entropy,
                 "margin": margin,
+                "ranks": None if ranks is None else ranks[place, : count.eligible].tolist(),
             }
 
     def against_reading(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from analysis.comparison.pairwise import Comparison
 from analysis.report.plots.anchors import by_context
 from analysis.report.plots.estimates import forest, paired_differences
 from analysis.report.plots.gates import contribution_share, gate_against_norm
+from analysis.report.plots.headroom import recall
 from analysis.report.plots.positions import survival
 from analysis.report.plots.speed import speed, throughput
 from analysis.report.plots.style import Plot, house_style
@@ -18,6 +19,7 @@ _FIGURES: dict[str, Callable[[Comparison], Plot | None]] = {
     "forest": forest,
     "survival": survival,
     "acceptance-by-context": by_context,
+    "recall": recall,
     "speed": speed,
     "throughput": throughput,
     "gate-against-norm": gate_against_norm,

@@ -61,18 +61,43 @@ def test_whole_answers_come_first_and_each_metric_once(tmp_path, replayed):
         assert found.a.gates is not None
 
 
-def with_anchors(folder, lengths, entropies):
-    """Log every position: accepted tokens by prompt, from prompt token 20 on, and the target's entropy there."""
+def with_anchors(folder, lengths, entropies, ranks=None):
+    """Log every position: accepted tokens by prompt, from prompt token 20 on, the target's entropy there, and the ranks
+    of the answer's tokens."""
     rows = [
         {"eval_id": next(iter(Run.open(folder).manifest.evaluations)), "protocol": "replay", "turn": 0, "sample": 0}
         | {"prompt_id": f"p{i:03d}", "temperature": 0.0, "dataset": "sums", "position": 20 + place}
         | {"eligible": 7, "accepted": accepted, "entropy": entropies[place % len(entropies)], "margin": 1.0}
+        | {"ranks": None if ranks is None else ranks[place]}
         for i, of_prompt in enumerate(lengths)
         for place, accepted in enumerate(of_prompt)
     ]
     writer = RunWriter.resume(folder)
     writer.append("anchors", rows, part="all")
     writer.commit()
+
+
+def test_an_oracle_among_candidates_by_hand(replayed):
+    """Answers of five tokens: an oracle goes as far as the right token is among the candidates, and one further."""
+    a, b = replayed
+    ranks_a = [[0, 1, 16], [0, 0], [3], []]  # of the slots after the first four tokens of an answer
+    ranks_b = [[0, 0, 0], [5, 0], [0], []]
+    for folder, ranks in ((a, ranks_a), (b, ranks_b)):
+        with_anchors(folder, [[0] * 4] * 6, (0.0,), [*ranks] * 6)
+    found = compare_runs(a, b)
+    of_a, of_b = (h.oracle.set_index("k")["tau"].to_dict() for h in found.headroom)
+    # A, one candidate: 1 accepted at the first token, then from the third position none, and the last: 3 steps
+    assert of_a == {1: 4 / 3, 2: 4 / 2, 4: 4 / 2, 8: 4 / 2, 16: 4 / 2}
+    assert of_b == dict.fromkeys((1, 2, 4, 8, 16), 4 / 1)
+    recall = found.headroom[0].recall
+    assert recall["n"].tolist() == [18, 12, 6]
+    assert recall["recall_1"].tolist() == pytest.approx([2 / 3, 1 / 2, 0])
+    assert recall["recall_2"].tolist() == pytest.approx([2 / 3, 1, 0])
+    assert recall["recall_4"].tolist() == pytest.approx([1, 1, 0])
+    text = report(found, found.figures())
+    assert "## Candidates" in text and "| 16 | 2.000 | 4.000 |" in text
+    with_anchors(b, [[0] * 4] * 6, (0.0,))  # a run without ranks has no such part
+    assert compare_runs(a, b).headroom[0].side == "A" and len(compare_runs(a, b).headroom) == 1
 
 
 def test_every_position_counts_once_by_place_and_by_entropy(replayed):

@@ -26,7 +26,7 @@ from tests.analysis.runs import prompts_of, write_run
 
 # --- round trip ------------------------------------------------------------------------------------------------
 
-_INTEGERS = {pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
+_INTEGERS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
 
 
 def values_of(kind):

@@ -26,7 +26,7 @@ def test_a_run_of_version_1_that_gets_new_tables_becomes_one_of_this_version(tmp
     before = Run.open(folder)
     key = before.read("acceptance").slice(0, 1).to_pylist()[0]
     names = ("eval_id", "prompt_id", "turn", "sample", "temperature", "dataset", "position", "eligible", "accepted")
-    row = {name: key[name] for name in names} | {"protocol": "replay", "entropy": 0.5, "margin": 2.0}
+    row = {name: key[name] for name in names} | {"protocol": "replay", "entropy": 0.5, "margin": 2.0, "ranks": [0, 3]}
     writer = RunWriter.resume(folder)
     writer.append("anchors", [row], part="new")
     writer.commit()

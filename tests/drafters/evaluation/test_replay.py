@@ -17,7 +17,7 @@ from drafters.checkpoints.folder import load_drafter
 from drafters.commands import baseline, evaluate, train
 from drafters.decoding.decode import decode
 from drafters.decoding.lookup import lookup
-from drafters.evaluation.arms import NO_DRAFT, BlockArm, LookupArm, NextTokenArm, Passage
+from drafters.evaluation.arms import CANDIDATES, NO_DRAFT, BlockArm, LookupArm, NextTokenArm, Passage
 from drafters.evaluation.generation import top_two_margin
 from drafters.evaluation.replay import Replay, ReplaySettings, count_anchors, walk
 from drafters.prompts.sources import messages
@@ -118,6 +118,35 @@ def test_arms_share_one_answer_and_do_not_touch_each_other(tiny, overfitted, arm
     assert together == [replay(tiny, prompts, [one], max_new_tokens=16)[0] for one in (arm, LookupArm(8))]
     assert len(asked) == 1  # the others were in the cache
     assert together[0]["gate_stats"] and not together[1]["gate_stats"]
+
+
+def test_ranks_are_places_among_the_drafts_own_probabilities(stopping, overfitted, arm):
+    prompts = overfitted[1][:12]
+    rows, bare = replay(stopping, prompts, [arm, LookupArm(16)], max_new_tokens=20, keep_output=True)
+    anchors = rows["anchors"]
+    for row in anchors:
+        assert len(row["ranks"]) == row["eligible"]
+        leading = next((i for i, rank in enumerate(row["ranks"]) if rank), len(row["ranks"]))
+        assert leading == row["accepted"]  # each slot drafts its own likeliest token
+    assert {rank for row in anchors for rank in row["ranks"]} >= {0, 1, CANDIDATES}
+    assert all(row["ranks"] is None for row in bare["anchors"])
+    # by the definition, of one block
+    outputs = {row["prompt_id"]: row["output_ids"] for row in rows["prompts"]}
+    row = next(row for row in anchors if row["eligible"] >= 5 and 0 < max(row["ranks"][:5]) < CANDIDATES)
+    prompt = next(p for p in prompts if p.prompt_id == row["prompt_id"])
+    asked = stopping.encode_chat(messages(prompt))
+    tokens = torch.tensor([*asked, *outputs[prompt.prompt_id]])
+    anchor, config = row["position"], arm.drafter.config
+    block = min(config.block_size, len(asked) + 20 - anchor)
+    features = stopping.forward(tokens[None, :anchor], layer_ids=arm.layer_ids).features
+    ids = torch.full((1, 1, block), config.mask_token_id)
+    ids[0, 0, 0] = tokens[anchor]
+    with torch.no_grad():
+        hidden = arm.drafter.draft_hidden(features, stopping.embed(ids), torch.tensor([[anchor]]))[0, 0, 1:]
+        order = (hidden @ stopping.head_weight.T).argsort(-1, descending=True)
+    for slot, rank in enumerate(row["ranks"]):
+        place = (order[slot] == tokens[anchor + 1 + slot]).nonzero().item()
+        assert rank == min(place, CANDIDATES)
 
 
 def test_a_block_size_that_was_not_trained_is_refused(tiny, overfitted, arm):
