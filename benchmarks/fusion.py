@@ -1,8 +1,9 @@
-"""What a fusion costs in a decoding step: projecting five target layers, or mixing nine per draft layer.
+"""What every axis of a drafter costs in a decoding step: fusions of five or nine target layers, and what DFlash2 and
+DSpark add.
 
     python benchmarks/fusion.py [--target smollm2] [--layers 5] [--tokens 48] [--rounds 8]
 
-Untrained drafters of one shape that differ in fusion alone, all in one process, taking turns: forwards, then
+Untrained drafters of one shape that differ in one axis, all in one process, taking turns: forwards, then
 backwards, every round. Two measurements: the fusion by itself, on as many tokens as a step commits, and whole decoding
 steps. Besides, every token whose context keys and values are projected is counted: one projection per committed token
 is what the cache is for. Prints a table and one JSON line.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -24,16 +26,27 @@ from drafters.decoding.decode import decode
 from drafters.model.drafter import Context, Drafter
 from drafters.target.frozen import Target
 
-ARMS = (("concat", 5), ("gated", 5), ("layerwise", 9), ("layerwise_gated", 9))
+#: Name, target layers, and the axes in which an arm differs from the first.
+ARMS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("concat", 5, {}),
+    ("gated", 5, {"fusion": "gated"}),
+    ("layerwise", 9, {"fusion": "layerwise"}),
+    ("layerwise_gated", 9, {"fusion": "layerwise_gated"}),
+    ("conv", 5, {"mixing": "conv"}),
+    ("path", 5, {"selection": "path"}),
+    ("markov", 5, {"selection": "markov"}),
+    ("markov_gated", 5, {"selection": "markov_gated"}),
+    ("conv + path", 5, {"mixing": "conv", "selection": "path"}),
+)
 COMMITTED = (1, 4, 8)  # tokens of a step: none accepted, about what a good drafter reaches, a whole block of 8
 PROMPT = "Natalia sold clips to 48 of her friends in April, and half as many in May. How many clips did she sell?"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One fusion; ``share`` is what it costs beyond the first arm, as a part of that arm's step."""
+    """One arm; ``share`` is what its fusion costs beyond the first arm's, as a part of that arm's step."""
 
-    fusion: str
+    arm: str
     target_layers: int
     fusing_us: dict[int, float]  # by committed tokens
     share: dict[int, float]
@@ -65,8 +78,9 @@ class CountingDrafter(Drafter):
 def measure(target: Target, layers: int, mask: int, tokens: int, rounds: int) -> list[Cost]:
     """All arms on one target."""
     drafters = []
-    for fusion, count in ARMS:
-        choice = DrafterChoice(fusion=fusion, num_layers=layers, target_layers=count, block_size=8, mask_token_id=mask)
+    for _, count, axes in ARMS:
+        shape = {"num_layers": layers, "target_layers": count, "block_size": 8, "mask_token_id": mask}
+        choice = DrafterChoice.model_validate(shape | axes)
         drafters.append(CountingDrafter(complete(choice, target)).initialise(0).eval())
     prompt = target.encode_chat([{"role": "user", "content": PROMPT}])
     projected = [0.0] * len(ARMS)
@@ -94,7 +108,7 @@ def measure(target: Target, layers: int, mask: int, tokens: int, rounds: int) ->
     reference = median(steps[0])
     return [
         Cost(
-            fusion=fusion,
+            arm=name,
             target_layers=count,
             fusing_us={n: 1e6 * fusing[n][arm] for n in COMMITTED},
             share={n: (fusing[n][arm] - fusing[n][0]) / reference for n in COMMITTED},
@@ -102,24 +116,26 @@ def measure(target: Target, layers: int, mask: int, tokens: int, rounds: int) ->
             step_ratio=median(ours / first for ours, first in zip(steps[arm], steps[0], strict=True)),
             projected_per_committed=projected[arm],
         )
-        for arm, (fusion, count) in enumerate(ARMS)
+        for arm, (name, count, _) in enumerate(ARMS)
     ]
 
 
 def table(costs: Sequence[Cost]) -> str:
     """The measurements for people."""
     fusing = "".join(f"{f'{n} tok., us':>12}{'% of step':>11}" for n in COMMITTED)
-    lines = [f"{'fusion':<16}{'layers':>7}{fusing}{'step, ms':>10}{'ratio':>8}{'projected/committed':>21}"]
+    lines = [f"{'arm':<16}{'layers':>7}{fusing}{'step, ms':>10}{'ratio':>8}{'projected/committed':>21}"]
     for cost in costs:
         cells = "".join(f"{cost.fusing_us[n]:12.0f}{100 * cost.share[n]:+11.2f}" for n in COMMITTED)
         whole = f"{cost.step_ms:10.1f}{cost.step_ratio:8.3f}{cost.projected_per_committed:21.3f}"
-        lines.append(f"{cost.fusion:<16}{cost.target_layers:7}{cells}{whole}")
+        lines.append(f"{cost.arm:<16}{cost.target_layers:7}{cells}{whole}")
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module's description."""
-    parser = Parser(prog="python benchmarks/fusion.py", description="What a fusion costs in a decoding step.")
+    parser = Parser(
+        prog="python benchmarks/fusion.py", description="What every axis of a drafter costs in a decoding step."
+    )
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--layers", type=int, default=5, help="draft layers of every arm")
     parser.add_argument("--mask", type=int, default=16, help="mask token id")
