@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from analysis.errors import Parser, run_command
-from drafters.config import DrafterChoice, complete
+from drafters.axes import DrafterChoice, complete
 from drafters.decoding.decode import decode
 from drafters.model.drafter import Context, Drafter
 from drafters.target.frozen import Target

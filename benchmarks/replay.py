@@ -23,9 +23,9 @@ from rich.table import Table
 from analysis.errors import Parser, run_command
 from analysis.runlog.addresses import resolve
 from analysis.runlog.reading import read_manifest
+from drafters.axes import DrafterChoice, complete
 from drafters.checkpoints.folder import load_drafter
 from drafters.checkpoints.run_files import FINAL
-from drafters.config import DrafterChoice, complete
 from drafters.evaluation.arms import BlockArm
 from drafters.evaluation.controls import weights_of
 from drafters.evaluation.generation import Generate, GenerateSettings

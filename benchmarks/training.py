@@ -19,10 +19,13 @@ from typing import cast
 import torch
 
 from analysis.errors import Parser, run_command
-from drafters.config import RunConfig, complete, merge, parse, read_yaml
+from drafters.axes import complete
+from drafters.config import RunConfig, merge, read_yaml
 from drafters.corpus.build import Corpus, CorpusExample
+from drafters.settings import parse
 from drafters.target.frozen import Target
-from drafters.training.trainer import Trainer, native_precision
+from drafters.training.schedule import native_precision
+from drafters.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.fusion import take_turns

@@ -1,4 +1,4 @@
-"""Rotary position embedding: which rotations a drafter can have, and their frequencies.
+"""Parameters of rotary position embeddings: which rotations a drafter can have (drafters.model.rotary makes them).
 
 A drafter rotates as its target does: the same base, scaling and rotated part of each head. Scalings whose
 frequencies depend on the length of the text (``dynamic``, ``longrope``) are refused, since a context key is rotated
@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-
-import torch
-from transformers import Qwen3Config
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 TYPES = ("default", "linear", "yarn", "llama3")
 _FIELDS = {
@@ -47,23 +43,3 @@ def check_rope(parameters: Mapping[str, Any], head_dim: int) -> None:
             f"partial_rotary_factor {parameters['partial_rotary_factor']} rotates {rotated:g} of {head_dim} dimensions "
             f"of a head; an even number from 2 to {head_dim} is possible"
         )
-
-
-def frequencies(config: Qwen3Config) -> tuple[torch.Tensor, float]:
-    """Angular frequencies, fp32 [rotated dimensions / 2], and the factor on cos and sin."""
-    parameters: dict[str, Any] = dict(config.rope_parameters or {})
-    if parameters["rope_type"] == "default":
-        assert config.head_dim is not None
-        size = int(config.head_dim * parameters.get("partial_rotary_factor", 1.0))
-        return 1.0 / (parameters["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size)), 1.0
-    rope = Qwen3RotaryEmbedding(config)  # transformers knows the scalings
-    return rope.inv_freq, rope.attention_scaling
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the first dimensions of x [..., head dim], as many as cos and sin have, in the half-split convention."""
-    size = cos.shape[-1]
-    rotated, rest = x[..., :size], x[..., size:]
-    first, second = rotated.chunk(2, dim=-1)
-    turned = (rotated * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
-    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned

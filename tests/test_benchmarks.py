@@ -109,7 +109,7 @@ class TestOfDrafters:
         return Target.load(str(folder))
 
     def drafter(self, folder):
-        from drafters.config import DrafterChoice, complete
+        from drafters.axes import DrafterChoice, complete
         from drafters.model.drafter import Drafter
 
         choice = DrafterChoice(num_layers=1, target_layers=2, block_size=4, mask_token_id=3)

@@ -14,12 +14,12 @@ from analysis.errors import DataError, UsageError
 from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.runlog.reading import read_manifest
 from analysis.runlog.writing import write_atomic
+from drafters.axes import DrafterConfig
 from drafters.checkpoints.family import whole_predecessors
 from drafters.checkpoints.folder import load_drafter, state_tensors
 from drafters.checkpoints.layouts import Layout, angelslim_config, speculators_config, zlab_config
 from drafters.checkpoints.readers import check_reader, readme
 from drafters.checkpoints.run_files import FINAL
-from drafters.config import DrafterConfig
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
 from drafters.model.fusion import GatedFusion

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from analysis.errors import DataError
-from drafters.config import DrafterAxes
+from drafters.axes import DrafterAxes
 
 Family = Literal["dflash", "dflash2", "dspark"]
 DFLASH2 = "DFlash2DraftModel"

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from analysis.errors import DataError
+from drafters.axes import DrafterAxes, DrafterConfig
 from drafters.checkpoints.family import (
     DFLASH2,
     SPECULATORS,
@@ -33,7 +34,6 @@ from drafters.checkpoints.layer_fields import (
     refuse_windows,
     write_rope,
 )
-from drafters.config import DrafterAxes, DrafterConfig
 
 _SHAPES = (
     *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),

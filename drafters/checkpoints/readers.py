@@ -6,9 +6,9 @@ What each reader does with a checkpoint was read in its source (vLLM 0.32, SGLan
 from __future__ import annotations
 
 from analysis.errors import DataError
+from drafters.axes import DrafterConfig
 from drafters.checkpoints.family import DFLASH2, family_of
 from drafters.checkpoints.layouts import PLAIN, Layout, architecture
-from drafters.config import DrafterConfig
 
 #: Readers of each layout.
 READERS: dict[Layout, tuple[str, ...]] = {

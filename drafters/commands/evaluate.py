@@ -16,7 +16,6 @@ from analysis.errors import Parser, UsageError
 from analysis.runlog.addresses import resolve
 from analysis.runlog.manifest import Evaluation
 from analysis.runlog.reading import Run
-from drafters.config import parse
 from drafters.evaluation.controls import CONTROLS, control_run
 from drafters.evaluation.generation import GenerateSettings
 from drafters.evaluation.like import evaluation_of, sources_of
@@ -26,6 +25,7 @@ from drafters.prompts.sources import (
     parse_source,
 )
 from drafters.ranks import default_device
+from drafters.settings import parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:

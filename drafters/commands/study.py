@@ -21,13 +21,14 @@ from analysis.errors import DataError, Parser
 from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.run_files import run_folder
-from drafters.config import PromptList, RunConfig, Seeds, Settings, load_config, parse, read_yaml
+from drafters.config import PromptList, RunConfig, Seeds, load_config, read_yaml
 from drafters.evaluation.baselines import LOOKUP, make_lookup_run, make_next_token_run
 from drafters.evaluation.controls import CONTROLS, control_folder, control_run, weights_of
 from drafters.evaluation.generation import GenerateSettings
 from drafters.evaluation.replay import ReplaySettings
 from drafters.evaluation.run import evaluate
 from drafters.ranks import default_device, refuse_several_ranks
+from drafters.settings import Settings, parse
 from drafters.training.run import train
 
 SET_ASIDE = ".set-aside"  # under runs/: what a study found in its way

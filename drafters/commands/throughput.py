@@ -22,12 +22,13 @@ from analysis.runlog.addresses import MANIFEST, resolve
 from analysis.wording import counted
 from drafters.checkpoints.export import export_run
 from drafters.checkpoints.run_files import run_folder
-from drafters.config import parse, read_yaml
+from drafters.config import read_yaml
 from drafters.decoding.decode import decode
 from drafters.prompts.sources import load_prompts, messages
 from drafters.provenance import environment
 from drafters.serving.loading import load_served
 from drafters.serving.plan import ArmPlan, ServingPlan, resolved, visits
+from drafters.settings import parse
 from drafters.target import smollm2
 from drafters.target.frozen import Target
 

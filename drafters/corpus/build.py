@@ -37,7 +37,8 @@ from drafters.corpus.store import (
     write_shard,
 )
 from drafters.prompts.identity import Prompt, messages
-from drafters.target.frozen import Target, check_layer_ids
+from drafters.target.frozen import Target
+from drafters.target.layers import check_layer_ids
 
 __all__ = ["Corpus", "CorpusExample", "build_corpus", "estimate_bytes", "plan_batches"]
 

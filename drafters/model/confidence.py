@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 
 
 class ConfidenceHead(nn.Module):

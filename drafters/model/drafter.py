@@ -23,14 +23,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 from drafters.keyed import torch_generator
 from drafters.model.confidence import ConfidenceHead
 from drafters.model.fusion import ConcatFusion, Fusion, GatedFusion, RMSNorm
 from drafters.model.layerwise import LayerwiseFusion, LayerwiseGatedFusion
 from drafters.model.mixing import LocalConvolution
+from drafters.model.rotary import frequencies, rotate
 from drafters.model.selection import SELECTIONS, Selection
-from drafters.rope import frequencies, rotate
 
 FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
     "concat": ConcatFusion,

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:  # vLLM's plugin uses these modules where nothing else of ours is installed
-    from drafters.config import DrafterConfig
+    from drafters.axes import DrafterConfig
 
 
 class RMSNorm(nn.Module):

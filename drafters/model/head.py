@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 from drafters.model.blocks import IGNORED
 from drafters.target.frozen import Target
 

@@ -26,7 +26,7 @@ from torch import nn
 from drafters.model.fusion import Fusion, RMSNorm, rms_normalise
 
 if TYPE_CHECKING:
-    from drafters.config import DrafterConfig
+    from drafters.axes import DrafterConfig
 
 
 def initial_logits(choice: str, draft_layers: int, target_layers: int) -> torch.Tensor:

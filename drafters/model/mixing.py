@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 
 
 def local_convolution(x: torch.Tensor, base: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:

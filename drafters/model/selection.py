@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 from drafters.model.head import OutputRows
 
 

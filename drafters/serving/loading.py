@@ -8,8 +8,8 @@ from typing import Literal
 
 from analysis.errors import DataError, UsageError
 from analysis.runlog.addresses import MANIFEST, find_runs_folder
+from drafters.axes import DrafterConfig
 from drafters.checkpoints.folder import load_drafter
-from drafters.config import DrafterConfig
 from drafters.decoding.proposers import Proposer
 from drafters.evaluation.arms import Arm, BlockArm, LookupArm, proposer_of
 from drafters.evaluation.loading import common_target, load_arm

@@ -8,7 +8,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from drafters.config import PromptList, Settings
+from drafters.config import PromptList
+from drafters.settings import Settings
 
 ENGINES = ("draftlab", "vllm", "sglang", "llama.cpp")
 

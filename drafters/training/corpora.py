@@ -10,7 +10,8 @@ from drafters.config import RunConfig
 from drafters.corpus.build import Corpus, build_corpus
 from drafters.progress import progress
 from drafters.prompts.sources import Prompt, load_prompts, remove_overlap
-from drafters.target.frozen import Target, default_layer_ids
+from drafters.target.frozen import Target
+from drafters.target.layers import default_layer_ids
 
 
 def arm_corpus(

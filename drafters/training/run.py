@@ -18,10 +18,11 @@ from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest, settings_hash
 from analysis.runlog.reading import Run, read_manifest
 from analysis.runlog.writing import RunWriter, write_atomic
+from drafters.axes import complete
 from drafters.checkpoints.folder import save_drafter, weights_sha256
 from drafters.checkpoints.mean_gate import save_mean_gate
 from drafters.checkpoints.run_files import FINAL, remember_prompts
-from drafters.config import RunConfig, ValidationSettings, complete
+from drafters.config import RunConfig, ValidationSettings
 from drafters.corpus.build import Corpus, CorpusExample
 from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.model import fusion_table
@@ -31,8 +32,9 @@ from drafters.provenance import environment
 from drafters.target.frozen import Target
 from drafters.training.corpora import arm_corpus, validation_corpora
 from drafters.training.group import Group, joined
+from drafters.training.schedule import native_precision
 from drafters.training.stopping import stop_requests
-from drafters.training.trainer import NotFiniteError, Trainer, native_precision
+from drafters.training.trainer import NotFiniteError, Trainer
 
 #: Of a corpus without stored features, for the mean gate that the frozen control takes.
 MEAN_GATE_EXAMPLES = 4096

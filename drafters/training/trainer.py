@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,92 +18,30 @@ import torch
 from torch import nn
 
 from analysis.errors import DataError, UsageError
+from drafters.axes import DrafterConfig
 from drafters.checkpoints.folder import load_drafter, load_training_state, save_training_state
-from drafters.config import DrafterConfig, RunConfig
-from drafters.corpus.build import Corpus, CorpusExample
+from drafters.config import RunConfig
+from drafters.corpus.build import Corpus
 from drafters.corpus.features import FeatureReader
 from drafters.keyed import permutation
 from drafters.model.acceptance import count_first_block
-from drafters.model.blocks import Blocks, DataHash, make_blocks, sample_anchors
+from drafters.model.blocks import DataHash, sample_anchors
 from drafters.model.drafter import Drafter
 from drafters.model.fusion import ConcatFusion
-from drafters.model.head import Head, OutputRows
+from drafters.model.head import Head
 from drafters.model.selection import walk
 from drafters.target.frozen import Target
+from drafters.training.batches import Batch, collate
 from drafters.training.group import Group
 from drafters.training.losses import BlockLoss, Supervision, Weights, block_loss, step_weights
-from drafters.training.objective import TERMS, Objective
+from drafters.training.objective import Objective
+from drafters.training.schedule import learning_rate
+from drafters.training.sums import StepSums
 from drafters.training.warm_start import warm_start
 
 Result = TypeVar("Result")
 
 NORM_EXAMPLES = 64  # of the corpus, for the typical norms of the target's states
-
-
-def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
-    """Linear warm-up over ``warmup`` of the steps to ``peak``, then cosine to 0; ``step`` from 0."""
-    rising = round(warmup * steps)
-    if step < rising:
-        return peak * (step + 1) / rising
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
-
-
-def native_precision(device: str) -> str:
-    """``bfloat16`` where the device multiplies it natively and so faster, else ``float32``.
-
-    A CPU without AVX512-BF16 or AMX emulates it, several times slower than float32.
-    """
-    kind = torch.device(device).type
-    if kind == "cpu":
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    else:
-        native = kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bfloat16" if native else "float32"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sequences of one forward pass with their blocks: features [b, S, T, H], blocks and label rows.
-
-    ``final`` [b, N, B - 1, H]: see :class:`~drafters.training.losses.Supervision`.
-    """
-
-    examples: list[CorpusExample]
-    features: torch.Tensor
-    final: torch.Tensor | None
-    blocks: Blocks
-    outputs: OutputRows  # of the drafter's output head
-    rows: torch.Tensor  # labels as rows of it, IGNORED outside it
-
-
-def collate(
-    examples: Sequence[CorpusExample],
-    anchors: Sequence[np.ndarray],
-    config: DrafterConfig,
-    head: Head,
-    reader: FeatureReader,
-) -> Batch:
-    """Pad a batch of examples to its longest; padding lies after every anchor and is never seen."""
-    blocks = make_blocks(
-        [e.tokens for e in examples],
-        [e.supervised.numpy() for e in examples],
-        anchors,
-        block_size=config.block_size,
-        mask_token_id=config.mask_token_id,
-    )
-    # no block looks further than the last anchor of its sequence; its labels follow from the states up to its end
-    ahead = config.block_size - 1 if reader.final else 0
-    needed = [
-        min(int(a.max()) + ahead, len(e.tokens) - 1) if len(a) else 0 for e, a in zip(examples, anchors, strict=True)
-    ]
-    states, final = reader.padded(examples, needed), None
-    if reader.final:
-        places = (blocks.anchors[..., None] + torch.arange(ahead)).clamp(max=states.shape[1] - 1)
-        sequence = torch.arange(len(places))[:, None, None]
-        final = states[sequence.to(states.device), places.to(states.device), reader.layers]
-    outputs = head.outputs([e.tokens[: e.prompt_length].tolist() for e in examples])
-    features = states[:, :, : reader.layers]
-    return Batch(list(examples), features, final, blocks, outputs, outputs.rows(blocks.labels))
 
 
 class Trainer:
@@ -334,47 +272,6 @@ class NotFiniteError(DataError):
     def __init__(self, step: int, lr: float, loss: float | None, grad_norm: float, examples: list[str]):
         super().__init__(f"step {step}: the gradient is not finite (norm {grad_norm}, loss {loss}, lr {lr:.3g})")
         self.step, self.lr, self.loss, self.grad_norm, self.examples = step, lr, loss, grad_norm, examples
-
-
-class StepSums:
-    """Sums over an optimizer step, one float64 vector, so that ranks can add theirs up."""
-
-    _SCALARS = ("numerator", "denominator", "accepted", "blocks")
-    _BY_SLOT = ("ce_sum", "correct", "count")
-    _HEAD = 2 + len(_SCALARS) + len(TERMS)
-
-    def __init__(self, slots: int):
-        self.slots = slots
-        self.values = torch.zeros(self._HEAD + len(self._BY_SLOT) * slots, dtype=torch.float64)
-
-    def add(self, loss: BlockLoss, batch: Batch) -> None:
-        """Add a micro-batch."""
-        scalars = [getattr(loss, name).detach().double().reshape(1) for name in self._SCALARS]
-        by_slot = [getattr(loss, name).double() for name in self._BY_SLOT]
-        counts = torch.tensor([len(batch.examples), sum(len(e.tokens) for e in batch.examples)], dtype=torch.float64)
-        self.values += torch.cat([counts, torch.cat([*scalars, loss.terms.double(), *by_slot]).cpu()])
-
-    @property
-    def denominator(self) -> float:
-        """sum(w) over the step."""
-        return float(self.values[3])
-
-    def row(self) -> dict[str, Any]:
-        """History columns; nothing supervised gives nulls, and so does a term that the loss does not have."""
-        examples, tokens, numerator, denominator, accepted, blocks, *terms = self.values[: self._HEAD].tolist()
-        ce, correct, count = self.values[self._HEAD :].view(len(self._BY_SLOT), self.slots)
-        seen = count.clamp(min=1)
-        added = {name: term / denominator if term else None for name, term in zip(TERMS, terms, strict=True)}
-        return {
-            **added,
-            "examples": int(examples),
-            "tokens": int(tokens),
-            "loss": numerator / denominator if denominator else None,
-            "ce": float(ce.sum() / count.sum()) if denominator else None,
-            "ce_at": (ce / seen).tolist(),
-            "accuracy_at": (correct / seen).tolist(),
-            "accepted_length": 1 + accepted / blocks if blocks else None,
-        }
 
 
 class _Whole(nn.Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from analysis.errors import DataError
-from drafters.config import DrafterAxes
+from drafters.axes import DrafterAxes
 from drafters.model.drafter import Drafter
 from drafters.model.fusion import GatedFusion
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drafters.config import DrafterConfig
+from drafters.axes import DrafterConfig
 
 
 def drafter_config(**changes: Any) -> DrafterConfig:

@@ -5,10 +5,12 @@ import json
 import pytest
 import yaml
 
+from drafters.axes import complete
 from drafters.checkpoints.folder import save_drafter
-from drafters.config import RunConfig, complete, default_layer_ids
+from drafters.config import RunConfig
 from drafters.corpus.build import build_corpus
 from drafters.prompts.sources import load_prompts
+from drafters.target.layers import default_layer_ids
 from drafters.training.trainer import Trainer
 from tests.tiny import tiny_target
 

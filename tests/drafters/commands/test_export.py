@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.errors import DataError, run_command
+from drafters.axes import DrafterChoice, complete
 from drafters.checkpoints import export as exporting
 from drafters.checkpoints.folder import load_drafter, weights_sha256
 from drafters.checkpoints.readers import check_reader, unsafe_readers
 from drafters.commands import export, train
-from drafters.config import DrafterChoice, complete
 from drafters.model.drafter import Drafter
 
 CHOICE = {"num_layers": 2, "target_layers": (0, 2, 3), "block_size": 6, "mask_token_id": 3}

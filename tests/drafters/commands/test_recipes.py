@@ -1,6 +1,8 @@
 """The recipes that ship: they load, say what was published, and the arms of a study differ only in what they are."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,12 @@ import torch
 import yaml
 
 from analysis.commands.report import PlanEntry
-from drafters.config import DrafterAxes, load_config, parse, read_yaml
+from drafters.axes import DrafterAxes
+from drafters.config import load_config, read_yaml
 from drafters.evaluation.controls import CONTROLS
 from drafters.model.fusion import GatedFusion
 from drafters.serving.plan import ServingPlan
+from drafters.settings import parse
 from tests.drafters.configs import drafter_config
 
 RECIPES = Path(__file__).parents[3] / "drafters" / "recipes"
@@ -92,3 +96,11 @@ def test_the_experiment_of_the_write_up():
     with torch.no_grad():
         gate.weight -= 10
     assert (gate(torch.randn(5, 3, 24)) < 0).any()  # unbounded
+
+
+def test_a_recipe_is_read_without_torch():
+    code = (
+        "import sys; from drafters.config import load_config; load_config(sys.argv[1]); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(ARMS[0])], check=False).returncode == 0

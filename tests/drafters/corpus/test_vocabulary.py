@@ -6,10 +6,10 @@ import torch
 
 from analysis.errors import DataError, run_command
 from analysis.runlog.reading import Run
+from drafters.axes import DrafterChoice, complete
 from drafters.checkpoints.folder import load_drafter
 from drafters.checkpoints.run_files import FINAL
 from drafters.commands import evaluate, export, train
-from drafters.config import DrafterChoice, complete
 from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.decoding.decode import decode
 from drafters.model.drafter import Drafter

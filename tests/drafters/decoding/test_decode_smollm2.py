@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 import torch
 
+from drafters.axes import complete
 from drafters.checkpoints.folder import load_drafter, save_drafter
-from drafters.config import RunConfig, complete, default_layer_ids
+from drafters.config import RunConfig, default_layer_ids
 from drafters.corpus.build import build_corpus
 from drafters.decoding.decode import decode
 from drafters.evaluation.generation import top_two_margin

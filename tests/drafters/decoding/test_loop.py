@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drafters.config import DrafterChoice, complete
+from drafters.axes import DrafterChoice, complete
 from drafters.decoding.decode import decode
 from drafters.decoding.loop import Loop
 from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer, NoProposer

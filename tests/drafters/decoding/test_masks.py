@@ -10,7 +10,7 @@ from transformers import masking_utils
 from transformers.integrations import flex_attention as integration
 
 from analysis.errors import DataError
-from drafters.config import DrafterChoice, complete
+from drafters.axes import DrafterChoice, complete
 from drafters.decoding.decode import decode
 from drafters.model.drafter import Drafter
 from drafters.target.frozen import Target

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafters.config import DrafterChoice, complete
+from drafters.axes import DrafterChoice, complete
 from drafters.decoding.decode import decode
 from drafters.evaluation.arms import BlockArm, LookupArm
 from drafters.evaluation.generation import top_two_margin

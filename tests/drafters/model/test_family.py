@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from analysis.errors import DataError
-from drafters.config import DrafterConfig, parse
+from drafters.axes import DrafterConfig
 from drafters.model.confidence import ConfidenceHead
 from drafters.model.drafter import Drafter
 from drafters.model.head import OutputRows
 from drafters.model.mixing import LocalConvolution, local_convolution
 from drafters.model.selection import MarkovHead, PathSelector, walk
+from drafters.settings import parse
 from tests.drafters.configs import drafter_config
 
 ADDITIONS = {

@@ -6,10 +6,10 @@ import transformers as tf
 from transformers.models.stablelm import modeling_stablelm as stablelm
 
 from analysis.errors import DataError
+from drafters.axes import DrafterChoice, complete
 from drafters.checkpoints.layouts import parse_config, zlab_config
-from drafters.config import DrafterChoice, complete
 from drafters.model.drafter import Drafter
-from drafters.rope import rotate
+from drafters.model.rotary import rotate
 from drafters.target.frozen import Target
 from tests.drafters.configs import drafter_config
 from tests.tiny import tiny_target, tiny_tokenizer

@@ -11,11 +11,11 @@ import yaml
 from analysis.errors import DataError, UsageError
 from analysis.runlog.reading import Run
 from drafters.commands.throughput import main, run_plan
-from drafters.config import parse
 from drafters.serving.counters import Counts, parse_counters
 from drafters.serving.engines import Place, command
 from drafters.serving.plan import ArmPlan, ServingPlan, visits
 from drafters.serving.process import ServerError, is_taken
+from drafters.settings import parse
 
 FAKE = str(Path(__file__).parent / "fake_server.py")
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import DataError
-from drafters.target.frozen import Target, check_layer_ids, default_layer_ids
+from drafters.target.frozen import Target
+from drafters.target.layers import check_layer_ids, default_layer_ids
 from tests.tiny import tiny_target, tiny_tokenizer
 
 SMALL = {"vocab_size": 272, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "eos_token_id": 2}

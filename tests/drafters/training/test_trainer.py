@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from analysis.errors import DataError
-from drafters.config import complete, load_config
+from drafters.axes import complete
+from drafters.config import load_config
 from drafters.corpus.build import build_corpus
 from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.model.blocks import IGNORED
 from drafters.prompts.sources import load_prompts
 from drafters.target.frozen import Target
-from drafters.training.trainer import Trainer, learning_rate
+from drafters.training.schedule import learning_rate
+from drafters.training.trainer import Trainer
 
 
 def vocabulary(config, corpus):
