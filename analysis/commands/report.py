@@ -13,15 +13,18 @@ The plan, ``reports/plan.yaml``:
     serving:
       - {run: serving-smollm2, baseline: plain, bounds: {ttft_s: 2.0}}    # an experiment of drafters.throughput
 
+    claims: claims.yaml    # published claims; replication.md says what these reports make of each
+
 ``name``, ``question``, ``protocol``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as
 for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -31,11 +34,13 @@ from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import DataError, Parser, UsageError
+from analysis.measures.claims import Claims, judge_claim
 from analysis.measures.serving import serving
-from analysis.report.sections import factorial
+from analysis.report.sections import factorial, replication
 from analysis.report.sections.serving import headline
 from analysis.report.sections.study import pair_folder
 from analysis.report.writing import (
+    RESULT,
     matrix_folder,
     seeds_folder,
     write_factorial,
@@ -46,6 +51,9 @@ from analysis.report.writing import (
 )
 from analysis.runlog.addresses import MANIFEST, default_reports, find_runs_folder, resolve
 from analysis.runlog.reading import Run, read_manifest
+from analysis.runlog.writing import write_atomic
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class PlanEntry(BaseModel):
@@ -82,12 +90,12 @@ def _list(runs: str | list[str]) -> list[str]:
 
 
 class FactorialEntry(BaseModel):
-    """A factorial of arms of the plan."""
+    """A factorial of arms of the plan; ``folder``: of its report."""
 
     model_config = ConfigDict(extra="forbid")
 
     runs: list[str]
-    folder: str  # of the report
+    folder: str
     protocol: Literal["replay", "generate", "prefix"] | None = None
     metric: str | None = None
     name: str | None = None
@@ -127,6 +135,7 @@ class Plan(BaseModel):
     comparisons: list[PlanEntry]
     factorials: list[FactorialEntry] = []
     serving: list[ServingEntry] = []
+    claims: str | None = None  # a file beside the plan: published claims, judged by these reports (replication.md)
 
     @property
     def entries(self) -> list[Entry]:
@@ -137,13 +146,17 @@ class Plan(BaseModel):
 def read_plan(path: Path) -> Plan:
     """Raises UsageError if the plan does not exist, DataError naming the invalid field."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Plan.model_validate(data)
+        return _read(Plan, path)
     except FileNotFoundError as error:
         raise UsageError(
             f"{path} does not exist; write a plan such as 'comparisons: [{{a: RUN, b: RUN}}]', "
             "or use python -m analysis.compare RUN_A RUN_B"
         ) from error
+
+
+def _read(kind: type[Kind], path: Path) -> Kind:
+    try:
+        return kind.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not YAML ({error})") from error
     except ValidationError as error:
@@ -171,6 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcome = f"skipped: {error}"
             failures.append(f"{_title(entry)}: {error}")
         print(f"[{number}/{len(plan.entries)}] {_title(entry)}: {outcome}", flush=True)
+    if plan.claims is not None and not failures:
+        print(f"replication: {_replication(plan, path.parent)}")
     if unlisted := _unlisted(plan):
         print(f"runs not in the plan: {', '.join(unlisted)}")
     if failures:
@@ -220,6 +235,22 @@ def _write(entry: Entry, reports: Path) -> str:
         return f"{verdicts}; {write_matrix(matrix, reports / matrix_folder(matrix), **options)}"
     comparison = compare_runs(entry.a, entry.b, controls=entry.controls, **asked)
     return f"{comparison.overall.verdict}; {write_report(comparison, reports / pair_folder(comparison), **options)}"
+
+
+def _replication(plan: Plan, reports: Path) -> Path:
+    """Judge the plan's claims by the reports that were just written. Raises DataError without the file of claims."""
+    try:
+        claims = _read(Claims, reports / str(plan.claims))
+    except FileNotFoundError as error:
+        raise DataError(f"{reports / str(plan.claims)} does not exist; the plan names it as its claims") from error
+    results = {
+        entry.folder: json.loads((reports / entry.folder / RESULT).read_text(encoding="utf-8"))
+        for entry in plan.entries
+        if (reports / entry.folder / RESULT).exists()
+    }
+    written = reports / "replication.md"
+    write_atomic(written, replication.page([judge_claim(claim, results) for claim in claims.claims]))
+    return written
 
 
 def _unlisted(plan: Plan) -> list[str]:
