@@ -9,7 +9,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve-env report study seeds test test-slow lint docs notebook
+.PHONY: help serve-env report study seeds family test test-slow lint docs notebook
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ study: $(VENV)/.train ## train and evaluate the arms of the study from nothing, 
 
 seeds: study ## train DFlash and DFlare with four more seeds each, and compare them over all
 	$(PY) -m drafters.study drafters/recipes/study-seeds.yaml
+
+family: study ## train the arms of the 2 x 2 x 2 of gate, local convolution and path selector, and compare them
+	$(PY) -m drafters.study drafters/recipes/study-family.yaml
 
 test: $(VENV)/.test ## run the tests
 	$(PY) -m pytest -n 2 --dist loadfile

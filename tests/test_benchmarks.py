@@ -66,6 +66,12 @@ class TestOfDrafters:
         assert fusion.main(call) == 0
         assert len(last_line(capfd)["arms"]) == len(fusion.ARMS)
 
+    def test_verification(self, capfd, target):
+        from benchmarks import verification
+
+        assert verification.main(["--target", str(target), "--context", "8", "--rounds", "1"]) == 0
+        assert set(last_line(capfd)["ms"]) == {str(size) for size in verification.SIZES}
+
     def test_training(self, capfd, target, tmp_path):
         from benchmarks import training
 
