@@ -1,8 +1,8 @@
 """From runs of speculative-decoding drafters to conclusions: ``from analysis import compare_runs``.
 
 ``compare_runs`` compares two runs, ``compare_many`` several with the first, ``compare_seeds`` several trainings of two
-arms, ``compare_factorial`` all combinations of their axes. Importing the package is cheap: modules are loaded on first
-use.
+arms, ``compare_factorial`` all combinations of their axes, ``compare_scaling`` runs along one axis. Importing the
+package is cheap: modules are loaded on first use.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from analysis.comparison.factorial import Factorial, compare_factorial
     from analysis.comparison.matrix import Matrix, compare_many
     from analysis.comparison.pairwise import Comparison
+    from analysis.comparison.scaling import Scaling, compare_scaling
     from analysis.comparison.seed_study import SeedComparison, compare_seeds
 
 __all__ = [
     "Comparison",
     "Factorial",
     "Matrix",
+    "Scaling",
     "SeedComparison",
     "compare_factorial",
     "compare_many",
     "compare_runs",
+    "compare_scaling",
     "compare_seeds",
 ]
 
@@ -37,6 +40,8 @@ _MODULES = {
     "compare_factorial": "comparison.factorial",
     "Matrix": "comparison.matrix",
     "compare_many": "comparison.matrix",
+    "Scaling": "comparison.scaling",
+    "compare_scaling": "comparison.scaling",
     "SeedComparison": "comparison.seed_study",
     "compare_seeds": "comparison.seed_study",
 }

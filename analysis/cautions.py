@@ -114,6 +114,8 @@ _CAUTIONS = {
     "session (python -m drafters.evaluate RUN_A RUN_B --protocol generate --baseline) gives one, and so do repeated "
     "sessions of both arms (--sessions-a, --sessions-b).",
     "few-sessions": "{n} timing sessions per arm are too few for a verdict on speed; it takes {least}.",
+    "one-seed-per-level": "Every level was trained once: the intervals cover the choice of prompts, for these "
+    "checkpoints, and not other trainings.",
     "one-seed-per-cell": "Every cell was trained once: the intervals cover the choice of prompts, for these "
     "checkpoints, and not other trainings.",
     "one-seed": "The intervals cover the choice of prompts, for these two checkpoints. They do not cover another "

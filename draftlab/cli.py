@@ -28,6 +28,7 @@ COMMANDS = {
     "report": Command("analysis.commands.report", "write the reports that a plan lists"),
     "check": Command("analysis.commands.check", "check a run or a log file"),
     "power": Command("analysis.commands.power", "how many prompts would show a difference"),
+    "scaling": Command("analysis.commands.scaling", "the headline against depth, target layers, examples or compute"),
     "serving": Command("analysis.commands.serving", "report on a serving experiment"),
     "import": Command("analysis.commands.importers", "import logs of other tools as a run"),
     "train": Command("drafters.commands.train", "train a drafter", resumes=True),

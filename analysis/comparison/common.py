@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
-from analysis.runlog.pairing import Pairs
+from analysis.comparison.question import headline_of
+from analysis.errors import DataError
+from analysis.measures.fairness import require_same_target
+from analysis.runlog.identities import load_sound
+from analysis.runlog.pairing import Pairs, pair
+from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
+from analysis.stats.cluster import FloatArray
+from analysis.stats.estimate import values_of, weights_of
+from analysis.wording import Estimand
 
 _OF_THE_PROMPT = ("dataset", "cluster_id", "seen")
 
@@ -29,3 +39,36 @@ def common_prompts(pairs: Sequence[Pairs]) -> list[pd.DataFrame]:
 def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Frames of :func:`common_prompts` as pairs, with tokens_a, steps_a, tokens_b, steps_b."""
     return a.assign(tokens_a=a["tokens"], steps_a=a["steps"], tokens_b=b["tokens"], steps_b=b["steps"])
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """Several runs over the prompts that all have: ``frame`` as of :func:`common_prompts`; ``values`` by the address of
+    a run, (n,), whose means are its metric; ``weights``, (n,) of mean 1, of all runs together (None: all the same)."""
+
+    protocol: str
+    estimand: Estimand
+    frame: pd.DataFrame
+    values: Mapping[str, FloatArray]
+    weights: FloatArray | None
+
+
+def common_values(runs: Sequence[Run], protocol: str | None, metric: str | None) -> Common:
+    """Raises DataError for runs of different targets, without a common protocol, or without a common prompt."""
+    first, *others = runs
+    for other in others:
+        require_same_target(first, other, strict=False)
+    headlines = {headline_of(first, other, protocol, metric) for other in others}
+    if len(headlines) > 1:
+        names = ", ".join(sorted(name for name, _ in headlines))
+        raise DataError(f"the runs have different protocols in common ({names}); choose one with --protocol")
+    ((chosen, estimand),) = headlines
+    evaluated = [load_sound(run, chosen) for run in runs]
+    frames = common_prompts([pair(evaluated[0], other) for other in evaluated[1:]])
+    if frames[0].empty:
+        raise DataError("no prompt has a value in every run")
+    sides = [side_by_side(frame, frame) for frame in frames]
+    values = {run.address: values_of(side, estimand)[1].astype(float) for run, side in zip(runs, sides, strict=True)}
+    of_runs = [weights_of(side, estimand) for side in sides]
+    weights = None if None in of_runs else np.mean([w[1] for w in of_runs if w], axis=0)
+    return Common(chosen, estimand, frames[0], values, weights)

@@ -18,17 +18,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.cautions import Caution, caution
-from analysis.comparison.common import common_prompts, side_by_side
-from analysis.comparison.question import headline_of, listed, open_run
+from analysis.comparison.common import common_values
+from analysis.comparison.question import listed, open_run
 from analysis.comparison.trainings import cautions_between, seed_name, seeds_of
 from analysis.display import Shown
 from analysis.errors import DataError, UsageError
-from analysis.measures.fairness import require_same_target
-from analysis.runlog.identities import load_sound
-from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import FloatArray, partition
-from analysis.stats.estimate import Estimate, of_values, values_of, weights_of
+from analysis.stats.estimate import Estimate, of_values
 from analysis.stats.families import adjust
 from analysis.stats.seeds import crossed
 from analysis.wording import Estimand
@@ -114,24 +111,12 @@ def compare_factorial(
     if len(opened) < 4:
         raise UsageError("a factorial requires at least four runs: two axes of two levels each")
     first, *others = opened
-    for other in others:
-        require_same_target(first, other, strict=False)
-    headlines = {headline_of(first, other, protocol, metric) for other in others}
-    if len(headlines) > 1:
-        names = ", ".join(sorted(name for name, _ in headlines))
-        raise DataError(f"the runs have different protocols in common ({names}); choose one with --protocol")
-    ((protocol, estimand),) = headlines
     factors, cells = _design(opened)
-    evaluated = [load_sound(run, protocol) for run in opened]
-    frames = common_prompts([pair(evaluated[0], other) for other in evaluated[1:]])
-    if frames[0].empty:
-        raise DataError("no prompt has a value in every run")
-    by_run = {run.address: values_of(side_by_side(f, f), estimand)[1] for run, f in zip(opened, frames, strict=True)}
-    of_runs = [weights_of(side_by_side(f, f), estimand) for f in frames]
-    weights = None if None in of_runs else np.mean([w[1] for w in of_runs if w], axis=0)
-    values = {levels: np.array([by_run[run.address] for run in of], dtype=float) for levels, of in cells.items()}
+    common = common_values(opened, protocol, metric)
+    protocol, estimand, frame, weights = common.protocol, common.estimand, common.frame, common.weights
+    values = {levels: np.array([common.values[run.address] for run in of]) for levels, of in cells.items()}
     effects = [
-        Effect(tuple(factors[i].name for i in some), _effect(values, some, factors, frames[0], estimand, weights))
+        Effect(tuple(factors[i].name for i in some), _effect(values, some, factors, frame, estimand, weights))
         for order in range(1, len(factors) + 1)
         for some in itertools.combinations(range(len(factors)), order)
     ]
@@ -149,8 +134,8 @@ def compare_factorial(
         ),
         effects=tuple(replace(effect, estimate=e) for effect, e in zip(effects, adjusted, strict=True)),
         seeds=seeds,
-        prompts=len(frames[0]),
-        clusters=int(frames[0]["cluster_id"].nunique()),
+        prompts=len(frame),
+        clusters=int(frame["cluster_id"].nunique()),
         cautions=(*dict.fromkeys(cautions), *((caution("one-seed-per-cell"),) if seeds == 1 else ())),
     )
 

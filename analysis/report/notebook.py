@@ -13,10 +13,12 @@ import pandas as pd
 from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.report import answers, render
 from analysis.report.sections import factorial as factorial_sections
+from analysis.report.sections import scaling as scaling_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import study as study_sections
 from analysis.report.sections import values as value_sections
@@ -49,6 +51,7 @@ def figures(result: Any) -> list[Any]:
 headline.register(Comparison, answers.headline)
 headline.register(Matrix, study_sections.matrix_headline)
 headline.register(Factorial, factorial_sections.headline)
+headline.register(Scaling, scaling_sections.headline)
 headline.register(ValueComparison, value_sections.headline)
 headline.register(SeedComparison, seed_sections.headline)
 
@@ -68,6 +71,11 @@ def _(result: Matrix) -> str:
 @report.register
 def _(result: Factorial) -> str:
     return render.factorial(result, result.figures())
+
+
+@report.register
+def _(result: Scaling) -> str:
+    return render.scaling(result, result.figures())
 
 
 @report.register
@@ -111,6 +119,13 @@ def _(result: Factorial) -> list[Any]:
 
 
 @figures.register
+def _(result: Scaling) -> list[Any]:
+    from analysis.report.plots import scaling
+
+    return list(scaling.draw_scaling(result))
+
+
+@figures.register
 def _(result: SeedComparison) -> list[Any]:
     from analysis.report.plots import study
 
@@ -123,7 +138,8 @@ def save(result: Any, folder: Path) -> Path:
     raise NotImplementedError(type(result))
 
 
-for _kind, _write in ((Comparison, "write_report"), (Matrix, "write_matrix"), (Factorial, "write_factorial"),
+for _kind, _write in ((Comparison, "write_report"), (Matrix, "write_matrix"),
+                      (Factorial, "write_factorial"), (Scaling, "write_scaling"),
                       (SeedComparison, "write_seeds"),
                       (ValueComparison, "write_values")):  # fmt: skip
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.report.answers import answers, chosen, first_cautions, headline
@@ -21,6 +22,7 @@ from analysis.report.sections import datasets, fairness, opening, overview, posi
 from analysis.report.sections import factorial as factorial_sections
 from analysis.report.sections import gates as gate_sections
 from analysis.report.sections import headroom as headroom_sections
+from analysis.report.sections import scaling as scaling_sections
 from analysis.report.sections import seeds as seed_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
@@ -77,6 +79,12 @@ def matrix(result: Matrix, plots: Sequence[Plot], *, title: str | None = None, q
     """The report.md of several arms."""
     title = title or f"{len(result.comparisons)} arms against {result.comparisons[0].a.label}"
     return fill("matrix.md.j2", m=result, s=study_sections, title=title, question=question, plots=plots)
+
+
+def scaling(found: Scaling, plots: Sequence[Plot]) -> str:
+    """The report.md of what scales."""
+    title = f"{found.estimand.name.capitalize()} against {found.unit}"
+    return fill("scaling.md.j2", f=found, s=scaling_sections, title=title, plots=plots)
 
 
 def factorial(found: Factorial, plots: Sequence[Plot], *, title: str | None = None, question: str | None = None) -> str:

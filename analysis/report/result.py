@@ -14,6 +14,7 @@ from analysis.comparison.factorial import Factorial
 from analysis.comparison.facts import ArmSummary
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.measures.aggregate import TotalsComparison
@@ -91,6 +92,11 @@ def factorial_json(found: Factorial, *, title: str | None = None, question: str 
     return _dump({"kind": "factorial", **_without(found)}, title, question)
 
 
+def scaling_json(found: Scaling) -> str:
+    """What scales."""
+    return _dump({"kind": "scaling", **_without(found)}, None, None)
+
+
 def totals_json(comparison: TotalsComparison) -> str:
     """Runs of which at least one has only totals."""
     rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in comparison.rows]
@@ -119,7 +125,7 @@ def values_json(c: ValueComparison) -> str:
     return _dump({"kind": "values", "estimand": dataclasses.asdict(c.estimand), "pairs": pairs, **found}, None, None)
 
 
-def _without(comparison: TotalsComparison | TimesComparison | Factorial, *left_out: str) -> dict[str, Any]:
+def _without(comparison: TotalsComparison | TimesComparison | Factorial | Scaling, *left_out: str) -> dict[str, Any]:
     return {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison) if f.name not in left_out}
 
 

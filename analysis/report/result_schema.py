@@ -18,6 +18,7 @@ import pandas as pd
 from analysis.cautions import Caution
 from analysis.comparison.factorial import Factorial
 from analysis.comparison.facts import DatasetFacts
+from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.errors import run_command
@@ -162,6 +163,7 @@ def json_schema() -> _Schema:
             field.name: get_type_hints(SeedComparison)[field.name] for field in dataclasses.fields(SeedComparison)
         },
         "factorial": get_type_hints(Factorial),
+        "scaling": get_type_hints(Scaling),
         "totals": {
             **{name: a for name, a in get_type_hints(TotalsComparison).items() if name != "rows"},
             "rows": {"type": "array", "items": build.object({"subset": str, "a": Total, "b": Total})},

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.comparison.factorial import Factorial
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
+from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.errors import UsageError
@@ -19,11 +20,13 @@ from analysis.report.plots import everything as plots
 from analysis.report.plots import serving as serving_plots
 from analysis.report.plots import style as figures
 from analysis.report.plots.factorial import FACTORIAL
+from analysis.report.plots.scaling import SCALING
 from analysis.report.plots.study import BY_DATASET, MATRIX, SEEDS
 from analysis.report.plots.style import Plot
 from analysis.report.result import (
     factorial_json,
     matrix_json,
+    scaling_json,
     seeds_json,
     times_json,
     to_json,
@@ -81,6 +84,12 @@ def write_factorial(found: Factorial, folder: Path, *, title: str | None = None,
     files = {RESULT: factorial_json(found, title=title, question=question)}
     text = render.factorial(found, drawn, title=title, question=question)
     return _write(folder, drawn, files, text, _names((FACTORIAL,)))
+
+
+def write_scaling(found: Scaling, folder: Path) -> Path:
+    """Write the report of what scales."""
+    drawn = found.figures()
+    return _write(folder, drawn, {RESULT: scaling_json(found)}, render.scaling(found, drawn), _names((SCALING,)))
 
 
 def write_serving(found: Serving, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:

@@ -10,9 +10,10 @@ first moved to ``runs/.set-aside/``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -52,10 +53,13 @@ class StudySpeed(Settings):
 
 
 class Study(Settings):
-    """A study file: arm configurations (beside it), further seeds with which each of them is trained, baselines (run
-    names with what they propose), runs whose gates are controlled for, the evaluation of all, and of some the speed."""
+    """A study file: arm configurations (beside it), a grid of values for fields of theirs (``drafter.num_layers:
+    [1, 2, 3]``), of which every combination is a cell, further seeds with which each of them is trained, baselines
+    (run names with what they propose), runs whose gates are controlled for, the evaluation of all, and of some the
+    speed."""
 
     arms: tuple[str, ...]
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     baselines: dict[str, Literal["next-token", "prompt-lookup"]] | None = None
     gate_controls: tuple[str, ...] = ()
@@ -95,11 +99,32 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
     return config.model_copy(update={"name": f"{config.name}-seed{seed}", "seeds": seeds})
 
 
+def cells_of(arm: Path, grid: Mapping[str, Sequence[Any]]) -> list[RunConfig]:
+    """The arm with every combination of the grid's values: ``NAME-num_layers-1``; the arm itself without a grid.
+
+    A cell that is the arm as it stands keeps the arm's name, so that its run serves both.
+    """
+    plain, cells = load_config(arm), []
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        overrides = [f"{field}={json.dumps(value)}" for field, value in chosen.items()]
+        cell = load_config(arm, overrides)
+        if cell != plain:
+            name = "-".join([plain.name, *(f"{field.split('.')[-1]}-{_short(v)}" for field, v in chosen.items())])
+            cell = cell.model_copy(update={"name": name})
+        cells.append(cell)
+    return cells
+
+
+def _short(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def run_study(path: Path, device: str) -> list[Path]:
     """Train and evaluate what ``path`` describes; returns the run folders."""
     refuse_several_ranks("a study")
     study = parse(Study, read_yaml(path), str(path))
-    first = [load_config(path.parent / arm) for arm in study.arms]
+    first = [cell for arm in study.arms for cell in cells_of(path.parent / arm, study.grid)]
     configs = [of for config in first for of in (config, *(with_seed(config, seed) for seed in study.seeds))]
     arms = [run_folder(config.name, None) for config in configs]
     baselines = {run_folder(name, None): kind for name, kind in (study.baselines or {}).items()}

@@ -92,9 +92,9 @@ class Trainer:
                 f"training.accumulate to {self.group.world} or more (and training.batch to less)"
             )
         self.per_step = settings.batch * settings.accumulate
-        self.total_examples = (
-            settings.steps * self.per_step if settings.steps is not None else settings.epochs * len(corpus)
-        )
+        kept = math.ceil(settings.share * len(corpus))
+        self.examples = np.sort(permutation(len(corpus), "share", config.seeds.data)[:kept])  # indices in the corpus
+        self.total_examples = settings.steps * self.per_step if settings.steps is not None else settings.epochs * kept
         self.steps = math.ceil(self.total_examples / self.per_step)
         self.step = 0
         self.hash = DataHash()
@@ -225,10 +225,10 @@ class Trainer:
 
     def _locate(self, position: int) -> tuple[int, int]:
         """(epoch, corpus index) of the position-th example of the whole training."""
-        epoch, place = divmod(position, len(self.corpus))
+        epoch, place = divmod(position, len(self.examples))
         if self._order[0] != epoch:
-            self._order = (epoch, permutation(len(self.corpus), "order", self.config.seeds.data, epoch))
-        return epoch, int(self._order[1][place])
+            self._order = (epoch, permutation(len(self.examples), "order", self.config.seeds.data, epoch))
+        return epoch, int(self.examples[self._order[1][place]])
 
     def _weights(self) -> tuple[float | None, Weights]:
         """gamma and the loss weights of the current step."""

@@ -10,6 +10,7 @@ import torch
 
 from analysis.commands.report import read_plan
 from drafters.axes import DrafterAxes
+from drafters.commands.study import Study, cells_of
 from drafters.config import load_config, read_yaml
 from drafters.evaluation.controls import CONTROLS
 from drafters.model.fusion import GatedFusion
@@ -18,7 +19,8 @@ from drafters.settings import parse
 from tests.drafters.configs import drafter_config
 
 RECIPES = Path(__file__).parents[3] / "drafters" / "recipes"
-NOT_ARMS = ("study.yaml", "study-seeds.yaml", "study-family.yaml", "study-common.yaml")
+STUDIES = sorted(p for p in RECIPES.glob("study*.yaml") if "arms" in read_yaml(p))
+NOT_ARMS = {"study-common.yaml", *(p.name for p in STUDIES)}
 SERVING = sorted(RECIPES.glob("serving-*.yaml"))
 ARMS = sorted(p for p in RECIPES.glob("*.yaml") if p.name not in NOT_ARMS and p not in SERVING)
 STUDY, SEEDS, FAMILY = (read_yaml(RECIPES / f"study{name}.yaml") for name in ("", "-seeds", "-family"))
@@ -58,6 +60,14 @@ def test_the_family_is_a_factorial_and_dflare_beside_it():
     cells = [(a.fusion, a.mixing, a.selection) for a in arms if a.fusion != "layerwise"]
     assert sorted(cells) == sorted(itertools.product(("concat", "gated"), ("none", "conv"), ("argmax", "path")))
     assert [(a.mixing, a.selection) for a in arms if a.fusion == "layerwise"] == [("none", "argmax"), ("conv", "path")]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_the_cells_of_a_study_are_runs_of_their_own(path):
+    described = parse(Study, read_yaml(path), path.name)
+    cells = [cell for arm in described.arms for cell in cells_of(RECIPES / arm, described.grid)]
+    assert len({cell.name for cell in cells}) == len(cells) > 1
+    assert {cell.corpus for cell in cells} == {cells[0].corpus}  # answered once
 
 
 def test_two_thirds_of_the_families_and_more_are_trained_on():

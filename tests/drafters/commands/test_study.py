@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from analysis.comparison.pairwise import compare_runs
-from analysis.errors import run_command
+from analysis.errors import DataError, run_command
 from analysis.runlog.reading import Run
 from drafters.checkpoints.run_files import FINAL
 from drafters.commands import study, train
@@ -109,6 +109,23 @@ def test_a_run_that_the_study_does_not_make_is_named_before_any_training(tiny_st
     assert run_command(study.main, ["study.yaml"]) == 65
     assert "gatd is no run of this study; its runs are plain, gated" in capsys.readouterr().err
     assert not list((tiny_study / "runs").iterdir())
+
+
+def test_a_grid_has_a_cell_for_every_combination(tiny_study):
+    arm = tiny_study / "plain.yaml"
+    cells = study.cells_of(
+        arm, {"drafter.num_layers": [1, 2], "training.share": [0.5, 1.0], "drafter.target_layers": [2]}
+    )
+    assert [cell.name for cell in cells] == [
+        "plain-num_layers-1-share-0.5-target_layers-2",
+        "plain-num_layers-1-share-1.0-target_layers-2",
+        "plain-num_layers-2-share-0.5-target_layers-2",
+        "plain",  # the arm as it stands
+    ]
+    assert [(c.drafter.num_layers, c.training.share) for c in cells] == [(1, 0.5), (1, 1.0), (2, 0.5), (2, 1.0)]
+    assert [cell.name for cell in study.cells_of(arm, {})] == ["plain"]
+    with pytest.raises(DataError, match="no such field"):
+        study.cells_of(arm, {"drafter.depth": [1]})
 
 
 def test_further_seeds_are_runs_of_their_own(tiny_study):

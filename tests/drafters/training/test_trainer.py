@@ -167,3 +167,13 @@ def test_a_projection_that_keeps_the_basis_gives_every_layer_the_same_norm(make_
 def test_an_initialisation_without_effect_is_refused(workplace, overrides):
     with pytest.raises(DataError, match="projection_init: basis"):
         load_config(workplace / "arm.yaml", overrides)
+
+
+def test_a_share_of_the_corpus_is_part_of_a_larger_share(make_trainer):
+    whole, half, few = (make_trainer(f"training.share={share}", "training.steps=null") for share in (1, 0.5, 0.2))
+    n = len(whole.corpus)
+    assert whole.examples.tolist() == list(range(n)) and len(half.examples) == math.ceil(n / 2)
+    assert set(few.examples) < set(half.examples)
+    seen = {few._locate(i)[1] for i in range(few.total_examples)}
+    assert seen == set(few.examples)  # every example of the share once an epoch, and no other
+    assert few.train_step()["loss"] > 0
