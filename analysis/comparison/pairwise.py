@@ -20,6 +20,7 @@ from analysis.measures.baseline import AgainstBaseline, against_baseline
 from analysis.measures.benchmark_table import BenchmarkTable, benchmark_table
 from analysis.measures.changes import Change, changes
 from analysis.measures.controls import Control, compare_controls
+from analysis.measures.explained import Explained, explained
 from analysis.measures.exploration import Declaration, declare
 from analysis.measures.fairness import (
     ArmDifference,
@@ -101,6 +102,7 @@ class Comparison(Shown):
     changes: tuple[Change, ...] = ()
     sequential: Sequential | None = None
     headroom: tuple[Headroom, ...] = ()
+    explained: tuple[Explained, ...] = ()
 
     @property
     def estimand(self) -> Estimand:
@@ -267,6 +269,7 @@ def compare_runs(
         anchors=everywhere,
         changes=changes(pairs.frame),
         sequential=monitor(a, b, pairs) if sequential else None,
+        explained=explained(first, pairs),
         headroom=tuple(h for side, of in (("A", first), ("B", second)) if (h := headroom(side, of, pairs))),
     )
 

@@ -28,6 +28,7 @@ from analysis.measures.baseline import AgainstBaseline
 from analysis.measures.benchmark_table import BenchmarkTable
 from analysis.measures.changes import Change
 from analysis.measures.controls import Control
+from analysis.measures.explained import Explained
 from analysis.measures.exploration import Declaration
 from analysis.measures.fairness import ArmDifference, FairnessRow
 from analysis.measures.gain import GainBySpread
@@ -66,6 +67,7 @@ _COMPARISON: dict[str, Any] = {
     "throughput": Throughput | None,
     "anchors": Anchors | None,
     "headroom": tuple[Headroom, ...],
+    "explained": tuple[Explained, ...],
     "changes": tuple[Change, ...],
     "sequential": Sequential | None,
     "baseline": AgainstBaseline | None,

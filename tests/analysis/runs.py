@@ -225,7 +225,7 @@ def _row(key: Mapping[str, Any], p: Mapping[str, Any]) -> dict[str, Any]:
         "category": p.get("category"),
         "study_role": p.get("study_role"),
         "seen": p.get("seen"),
-        "prompt_tokens": 20,
+        "prompt_tokens": p.get("prompt_tokens", 20),
         "output_tokens": sum(values) + len(values) + (key["protocol"] != "prefix"),
         "steps": len(p["accepted"]),
         "finish_reason": p.get("finish_reason", "length"),

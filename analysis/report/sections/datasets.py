@@ -173,3 +173,24 @@ def grouped(named: Iterable[tuple[str, str]], joint: str) -> list[str]:
     for name, text in named:
         names.setdefault(text, []).append(name)
     return [f"{joint.join(dict.fromkeys(of))}: {text}" for text, of in names.items()]
+
+
+def explained_table(c: Comparison) -> str | None:
+    """Slopes of the difference on properties of the prompts; None without any."""
+    if not c.explained:
+        return None
+    rows = [
+        (x.name, signed(x.slope), interval(x.lo, x.hi), p_value(x.p), p_value(x.p_adjusted), f"{x.n_effective:,.1f}")
+        for x in c.explained
+    ]
+    headers = ["property", "slope per standard deviation", "95% interval", "p", "p, Holm", "effective clusters"]
+    return table(headers, rows, numeric=5)
+
+
+def explained_sentence(c: Comparison) -> str:
+    """Which properties go with the difference."""
+    found = [x for x in c.explained if x.significant]
+    if not found:
+        return "No property goes with the difference beyond what chance would do."
+    said = "; ".join(f"{'larger' if x.slope > 0 else 'smaller'} with more {x.name}" for x in found)
+    return f"The difference B - A is {said}."
