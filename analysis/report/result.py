@@ -45,6 +45,8 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "outputs": c.outputs,
         "throughput": c.throughput,
         "anchors": c.anchors,
+        "headroom": c.headroom,
+        "explained": c.explained,
         "changes": c.changes,
         "sequential": c.sequential,
         "baseline": c.baseline,
