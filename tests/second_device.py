@@ -91,7 +91,9 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out
     if away:
         own = {id(t.values_here): t for t in tensors if isinstance(t, Elsewhere)}
-        return tree_map(lambda t: _away(t, own), out)
+        # a view of a weight is no inference tensor, although it is made in inference mode
+        with torch.inference_mode(torch.is_inference_mode_enabled() and all(t.is_inference() for t in own.values())):
+            return tree_map(lambda t: _away(t, own), out)
     return out
 
 

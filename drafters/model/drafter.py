@@ -40,7 +40,8 @@ FUSIONS: dict[str, type[ConcatFusion] | type[LayerwiseFusion]] = {
 }
 # Matrices that stay 0 until they are trained, so that what they belong to starts as nothing.
 _START_AT_ZERO = ("kernel_projection.weight", "successor_codebook", "markov_w2.weight")
-_HEADS = ("candidate_selector.", "markov_head.", "confidence_head.")
+# What chooses tokens, by the beginning of its parameters' names.
+HEADS = ("candidate_selector.", "markov_head.", "confidence_head.")
 # Attention scores of more elements than this are computed block group by block group, and again in the
 # backward pass: 2^28 fp32 scores are 1 GiB a layer.
 SCORE_LIMIT = 2**28
@@ -288,7 +289,7 @@ class Drafter(nn.Module):
                 item = "context_kv"
             elif "_conv." in name:
                 item = "convolution"
-            elif name.startswith(_HEADS):
+            elif name.startswith(HEADS):
                 item = name.split(".")[0]
             elif name.startswith("layers."):
                 item = "layers"

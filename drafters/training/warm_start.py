@@ -1,7 +1,8 @@
 """Start a drafter from the weights of another, where it can be the same function at first.
 
 From DFlash (``concat``, shared projections) that is: the same; a gate that starts at 1; the context's projections as
-copies of the block's; and both. A layer-wise fusion cannot start from ``concat``: D x T scalars cannot stand for a
+copies of the block's; local convolutions, a selection and a confidence head, which start as nothing; and all of these.
+A layer-wise fusion cannot start from ``concat``: D x T scalars cannot stand for a
 projection that mixes coordinates. It starts from ``layerwise``.
 """
 
@@ -11,7 +12,7 @@ import torch
 
 from analysis.errors import DataError
 from drafters.axes import DrafterAxes
-from drafters.model.drafter import Drafter
+from drafters.model.drafter import HEADS, Drafter
 from drafters.model.fusion import GatedFusion
 
 # what may differ: axes, which are asked tensor by tensor, and what no weight depends on
@@ -43,6 +44,7 @@ def warm_start(drafter: Drafter, source: Drafter) -> None:
     fusion = drafter.fusion
     if not (isinstance(fusion, GatedFusion) and not fusion.gate.starts_at_zero):
         made = [name for name in made if not name.startswith("fusion.gate.")]  # 0 at the start: changes nothing
+    made = [name for name in made if "_conv." not in name and not name.startswith(HEADS)]  # nor do these
     unused = sorted(given.keys() - taken.values())
     if made or unused:
         lacks = f"has no {', '.join(made)}" if made else f"has {', '.join(unused)}, for which there is no place"
@@ -50,6 +52,8 @@ def warm_start(drafter: Drafter, source: Drafter) -> None:
             f"init_from: a {ours.fusion} drafter with {ours.kv} kv cannot start as the checkpoint's {theirs.fusion} "
             f"drafter with {theirs.kv} kv: the checkpoint {lacks}"
         )
+    if odd := [name for name, origin in taken.items() if drafter.get_parameter(name).shape != given[origin].shape]:
+        raise DataError(f"init_from: {odd[0]} has another shape in the checkpoint")
     with torch.no_grad():
         for name, parameter in drafter.named_parameters():
             if name in taken:

@@ -22,6 +22,16 @@ ARMS = {
         "training.batch=2",
     ],
 }
+# what DFlash2 and DSpark add, in the concat arm
+ADDED = {
+    "dflash2": ["drafter.mixing=conv", "drafter.selection=path", "drafter.selection_rank=8"],
+    "dspark": [
+        "drafter.selection=markov_gated",
+        "drafter.selection_rank=8",
+        "drafter.confidence=head",
+        "loss.distill=l1",
+    ],
+}
 
 
 class Killed(Exception):
@@ -64,11 +74,10 @@ def life(name, device, changes):
 
 # one life takes the better part of a minute: by default the arm whose controls are evaluated too
 @pytest.mark.parametrize(
-    "fusion",
-    [pytest.param(fusion, marks=[] if fusion == "gated" else [pytest.mark.slow]) for fusion in ARMS],
+    "arm", [pytest.param(arm, marks=[] if arm == "gated" else [pytest.mark.slow]) for arm in (*ARMS, *ADDED)]
 )
-def test_a_run_on_another_device_is_the_same_run(workplace, fusion, request):
-    changes = [*ARMS[fusion], f"drafter.fusion={fusion}"]
+def test_a_run_on_another_device_is_the_same_run(workplace, arm, request):
+    changes = [*ARMS[arm], f"drafter.fusion={arm}"] if arm in ARMS else [*ARMS["concat"], *ADDED[arm]]
     here = life("here", "cpu", changes)
     request.getfixturevalue("killed_once")
     with second_device() as device:

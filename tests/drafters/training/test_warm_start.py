@@ -30,6 +30,7 @@ def outputs(drafter):
 
 SEPARATE = {"kv": "separate"}
 OWN = {"kv": "separate", "kv_norm": "own"}
+DFLASH2 = {"mixing": "conv", "conv_group_size": 8, "selection": "path", "selection_rank": 6}
 STATIC = {"fusion": "gated", "gate_input": "none"}
 
 
@@ -46,6 +47,9 @@ STATIC = {"fusion": "gated", "gate_input": "none"}
         ({"fusion": "layerwise"}, {"fusion": "layerwise_gated"}),
         ({"fusion": "layerwise", "fusion_norm": "before"}, {"fusion": "layerwise", "fusion_norm": "before"} | SEPARATE),
         ({"fusion": "layerwise"} | SEPARATE, {"fusion": "layerwise_gated"} | OWN),
+        ({}, DFLASH2),
+        ({"fusion": "gated"}, {"fusion": "gated", "confidence": "head"} | DFLASH2),
+        (DFLASH2, {"fusion": "gated"} | DFLASH2),
     ],
 )
 def test_the_start_is_the_same_function_bit_for_bit(source, ours):
@@ -70,6 +74,8 @@ def test_the_start_is_the_same_function_bit_for_bit(source, ours):
         ({"target_layer_ids": (1, 2, 4)}, {}, "target_layer_ids"),
         ({"mask_token_id": 7}, {}, "mask_token_id"),
         ({"num_layers": 3}, {}, "num_layers"),
+        (DFLASH2, {}, "attention_conv.base_kernel"),
+        (DFLASH2, DFLASH2 | {"selection_rank": 5}, "predecessor_codebook has another shape"),
     ],
 )
 def test_what_would_be_another_function_is_refused(source, ours, words):
