@@ -83,10 +83,9 @@ def collect(
     if strict and problems:
         name, problem = problems[0]
         raise DataError(f"{name}: {len(problems)} rows cannot be used, and --strict allows none; the first: {problem}")
-    runs = [
-        _with_small_samples(replace(run, aggregates=distinct(run.aggregates, origins[key])))
-        for key, run in merged.items()
-    ]
+    runs = [replace(run, aggregates=distinct(run.aggregates, origins[key])) for key, run in merged.items()]
+    for run in runs:
+        _require_small_samples(run)
     return Collected(runs, problems, names)
 
 
@@ -115,15 +114,14 @@ def _placed_in(file: str, response: Response) -> Response:
     return replace(response, prompt_id=f"{file}, {response.prompt_id}") if response.placed else response
 
 
-def _with_small_samples(run: Imported) -> Imported:
-    """The run with its samples numbered, where they are called by seeds that the run format cannot hold."""
-    seeds = sorted({r.sample for r in run.responses})
-    if not seeds or seeds[-1] <= MOST_SAMPLES:
-        return run
-    number = {seed: i for i, seed in enumerate(seeds)}
-    note = f"seeds over {MOST_SAMPLES:,}: samples are numbered in the order of their seeds, and pairs join by number"
-    responses = [replace(r, sample=number[r.sample]) for r in run.responses]
-    return replace(run, responses=responses, notes=[*run.notes, note])
+def _require_small_samples(run: Imported) -> None:
+    """Raises DataError for samples that are named by seeds which the run format cannot hold: numbered by their order
+    they would be paired with samples of other seeds."""
+    if big := next((r for r in run.responses if r.sample > MOST_SAMPLES), None):
+        raise DataError(
+            f"line {big.line}: sample {big.sample} of prompt {big.prompt_id}: samples and seeds up to {MOST_SAMPLES:,} "
+            "can be kept; number the samples from 0, in every log alike"
+        )
 
 
 def _merge(a: Imported, b: Imported, name: str) -> Imported:

@@ -15,8 +15,8 @@ _INT16, _INT32 = 2**15 - 1, 2**31 - 1
 MOST = 2**53
 #: What a mean length is over where passes of the target without a draft may be missing from the log's counts.
 PER_DRAFT = "drafts, not passes of the target"
-#: Requests at a time, and the last sample, as the run format holds them.
-MOST_AT_ONCE = MOST_SAMPLES = _INT16
+#: Requests at a time, and the last sample (or its seed), as the run format holds them.
+MOST_AT_ONCE, MOST_SAMPLES = _INT16, 2**63 - 1
 
 
 class RowError(Exception):

@@ -36,7 +36,8 @@ PAIR_KEY = ("protocol", "prompt_id", "turn", "sample")
 KEY = ("eval_id", *PAIR_KEY)
 _KEYED = (
     ("string", "eval_id protocol prompt_id"),
-    ("int16", "turn sample"),
+    ("int16", "turn"),
+    ("int64", "sample"),  # a seed, where a log names samples so
     ("float32", "temperature"),
     ("string", "dataset"),
 )

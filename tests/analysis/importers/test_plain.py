@@ -18,6 +18,9 @@ from analysis.importers.model import Found, Response
 from analysis.importers.registry import Options, read_file
 from analysis.importers.summary import lengths
 from analysis.importers.write import write_run
+from analysis.runlog.load import load
+from analysis.runlog.pairing import pair
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 
 
@@ -252,7 +255,7 @@ def test_numbers_are_texts_and_names_of_data_sets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["steps", "lists", "totals"])
 def test_samples_may_be_called_by_large_seeds(tmp_path: Path, kind: str) -> None:
-    """Numbered in order of size, over all files of a run."""
+    """They stay the seeds, so that two logs pair sample by sample, and not by the order of their seeds."""
     counts = {
         "steps": {"accepted": 3, "step": 0},
         "lists": {"acceptance_lengths": [4], "output_tokens": 5},
@@ -265,9 +268,17 @@ def test_samples_may_be_called_by_large_seeds(tmp_path: Path, kind: str) -> None
     ]
     found = collect(paths)
     (run,) = found.runs
-    assert not found.problems and [r.sample for r in run.responses] == [2, 0, 1]
-    assert any("numbered in the order of their seeds" in note for note in run.notes)
+    assert not found.problems and [r.sample for r in run.responses] == [2**40, 7, 20_240_901]
     write_run(tmp_path / "run", run, name="run")
+    other = [{"prompt_id": "a", "sample": s, **counts[kind]} for s in (8, 2**40)]
+    path = logs.write(tmp_path, "other.jsonl", logs.lines(other))
+    (again,) = collect([path]).runs
+    write_run(tmp_path / "again", again, name="again")
+    pairs = pair(*(load(Run.open(tmp_path / name), "generate") for name in ("run", "again")), min_coverage=0)
+    assert pairs.frame["sample"].tolist() == [2**40]
+    huge = logs.write(tmp_path, "huge.jsonl", logs.lines([{"prompt_id": "a", "sample": 2**64, **counts[kind]}]))
+    with pytest.raises(DataError, match="sample"):
+        collect([huge], strict=True)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
