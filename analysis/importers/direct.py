@@ -61,7 +61,7 @@ def open_references(
             _with_categories(imported, categories),
             name=name,
             caveats=collected.caveats(),
-            sources=source_files({given: _path(reference)}),
+            sources=source_files({given: _path(reference)}, options),
         )
         runs.append(replace(Run.open(target), address=given))  # what is wrong with it is told of the file
     return runs

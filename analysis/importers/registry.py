@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +80,13 @@ class Options:
     prefill_token: plain.Prefill = "unknown"
     encoding: str | None = None
     most_invalid: float = MOST_INVALID
+
+    def as_arguments(self) -> str:
+        """What every command that takes a log would have to be given again."""
+        words = [f"--map {shlex.quote(f'{name}={column}')}" for name, column in (self.mapping or {}).items()]
+        words += [f"--encoding {shlex.quote(self.encoding)}"] if self.encoding else []
+        words += [f"--max-bad {self.most_invalid:g}"] if self.most_invalid != MOST_INVALID else []
+        return " ".join(words)
 
 
 def read_file(path: Path | str, options: Options | None = None) -> tuple[str, Found]:

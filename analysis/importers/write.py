@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from analysis.importers.model import Aggregate, Imported, Response
 from analysis.importers.questions import cluster_of
+from analysis.importers.registry import Options
 from analysis.runlog.manifest import Evaluation, Manifest, SourceFile, Target, settings_hash
 from analysis.runlog.outputs import hash_of_text, hash_of_tokens, ids_of_words, repetition, words
 from analysis.runlog.schema import TABLES
@@ -27,14 +28,21 @@ NO_DATASET = "all"
 _AT_A_TIME = 10_000
 
 
-def source_files(paths: Mapping[str, Path]) -> list[SourceFile]:
-    """The record of the files that a run is made of: ``paths``, by how the user called each."""
-    found = []
+def source_files(paths: Mapping[str, Path], options: Options | None = None) -> list[SourceFile]:
+    """The record of the files that a run is made of: ``paths``, by how the user called each; ``options``: what the user
+    said about them."""
+    found, said = [], "" if options is None else options.as_arguments()
     for given, path in paths.items():
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         found.append(
-            SourceFile(path=given, bytes=path.stat().st_size, sha256=digest, importer_version=IMPORTER_VERSION)
+            SourceFile(
+                path=given,
+                bytes=path.stat().st_size,
+                sha256=digest,
+                importer_version=IMPORTER_VERSION,
+                options=said,
+            )
         )
     return found
 

@@ -218,6 +218,7 @@ def _detectable(e: Estimate) -> str | None:
 
 def _step(code: str, c: Comparison) -> str:
     power = f"{_quoted(c.a)} {_quoted(c.b)} --protocol {c.protocol} --metric {c.estimand.key} --effect {_worth(c)}"
+    power += _of_logs(c)
     unit = f" {c.estimand.unit}" if c.estimand.unit else ""
     facts = {"mde": number(c.overall.mde), "share": f"{POWER:g}", "effect": f"{_worth(c)}{unit}", "power": power}
     return _NEXT[code].format(**facts)
@@ -231,6 +232,17 @@ def _worth(c: Comparison) -> str:
 
 def _quoted(arm: ArmSummary) -> str:
     return shlex.quote(arm.reference)
+
+
+def _of_logs(c: Comparison) -> str:
+    """The options with which the log files were read, that are compared in place of runs."""
+    files = [
+        file
+        for arm in (c.a, c.b)
+        for file in arm.manifest.sources or ()
+        if arm.reference == file.path or arm.reference.startswith(f"{file.path}#")
+    ]
+    return "".join(dict.fromkeys(f" {file.options}" for file in files if file.options))
 
 
 _NEXT = {

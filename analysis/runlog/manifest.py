@@ -86,12 +86,14 @@ class Environment(_Record):
 
 
 class SourceFile(_Record):
-    """A log file of another tool that the run was imported from. ``path``: as it was given."""
+    """A log file of another tool that the run was imported from. ``path``: as it was given; ``options``: what the user
+    said about it, as on the command line."""
 
     path: str
     bytes: int
     sha256: str
     importer_version: int
+    options: str = ""
 
 
 class Manifest(_Record):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,6 +138,24 @@ def test_logs_are_runs_in_every_form_of_the_command_and_in_power(
     assert "identical" in capsys.readouterr().out
     assert run_command(main, [*logs_of[:2], "--vs", *logs_of[1:], *out]) == 0
     assert run_command(power, [*logs_of[:2], "--effect", "1"]) == 0
+    assert "pairs" in capsys.readouterr().out
+
+
+def test_printed_advice_can_be_run_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It carries what was said about the files: columns, encoding, how many bad records."""
+    paths = []
+    for name, gain in (("a b.csv", 0), ("b.csv", 1)):
+        rows = [f"é{i},{10 + (i + gain) % 2},40" for i in range(30)]
+        path = tmp_path / name
+        path.write_text("\n".join(["frage,schritte,tokens", *rows]) + "\n", encoding="cp1252")
+        paths.append(str(path))
+    said = ["--map", "prompt_id=frage", "--map", "steps=schritte", "--encoding", "cp1252", "--max-bad", "0.2"]
+    assert run_command(main, [*paths, *said, "--out", str(tmp_path / "out")]) == 0
+    text = " ".join((tmp_path / "out/report.md").read_text().replace("\\", "").split())
+    (advice,) = re.findall(r"python -m analysis\.power (.*?) gives the number", text)
+    assert "--map prompt_id=frage --map steps=schritte --encoding cp1252 --max-bad 0.2" in advice
+    capsys.readouterr()
+    assert run_command(power, shlex.split(advice)) == 0
     assert "pairs" in capsys.readouterr().out
 
 
