@@ -16,7 +16,8 @@ The plan, ``reports/plan.yaml``:
     claims: claims.yaml    # published claims; replication.md says what these reports make of each
 
 ``name``, ``question``, ``protocol``, ``metric``, ``margin``, ``hypothesis`` and ``controls`` (runs) are optional, as
-for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan.
+for ``python -m analysis.compare``. Each entry becomes a folder ``<A>-vs-<B>/`` beside the plan, or the ``folder`` that
+it names.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.comparison.factorial import compare_factorial
 from analysis.comparison.matrix import compare_many
@@ -38,11 +39,8 @@ from analysis.measures.claims import Claims, judge_claim
 from analysis.measures.serving import serving
 from analysis.report.sections import factorial, replication
 from analysis.report.sections.serving import headline
-from analysis.report.sections.study import pair_folder
 from analysis.report.writing import (
     RESULT,
-    matrix_folder,
-    seeds_folder,
     write_factorial,
     write_matrix,
     write_report,
@@ -70,10 +68,13 @@ class PlanEntry(BaseModel):
     hypothesis: str | None = None
     name: str | None = None
     question: str | None = None
+    into: str | None = Field(default=None, alias="folder")
 
     @property
     def folder(self) -> str:
-        """The name of the report's folder, of the runs' own names."""
+        """The name of the report's folder: as the plan says, else of the runs' own names."""
+        if self.into is not None:
+            return self.into
         a, b = ([Path(run).name for run in _list(runs)] for runs in (self.a, self.b))
         if isinstance(self.a, list):
             return f"{a[0]}-x{len(a)}-vs-{b[0]}-x{len(b)}"
@@ -227,14 +228,14 @@ def _write(entry: Entry, reports: Path) -> str:
         study = compare_seeds(
             entry.a, _list(entry.b), protocol=entry.protocol, metric=entry.metric, margin=entry.margin
         )
-        return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / seeds_folder(study), **options)}"
+        return f"{study.overall.estimate.verdict}; {write_seeds(study, reports / entry.folder, **options)}"
     asked = {name: getattr(entry, name) for name in ("protocol", "metric", "margin", "hypothesis")}
     if isinstance(entry.b, list):
         matrix = compare_many([entry.a, *entry.b], controls=entry.controls, **asked)
         verdicts = ", ".join(e.verdict for e in matrix.overall)
-        return f"{verdicts}; {write_matrix(matrix, reports / matrix_folder(matrix), **options)}"
+        return f"{verdicts}; {write_matrix(matrix, reports / entry.folder, **options)}"
     comparison = compare_runs(entry.a, entry.b, controls=entry.controls, **asked)
-    return f"{comparison.overall.verdict}; {write_report(comparison, reports / pair_folder(comparison), **options)}"
+    return f"{comparison.overall.verdict}; {write_report(comparison, reports / entry.folder, **options)}"
 
 
 def _replication(plan: Plan, reports: Path) -> Path:

@@ -43,10 +43,11 @@ def not_shown(c: Comparison) -> list[str]:
             )
     if e.verdict is Verdict.INCONCLUSIVE:
         said.append("Inconclusive does not mean equal. Equivalence requires a margin stated beforehand (--margin).")
-    decided = [x for x in c.by_dataset.values() if x.verdict in (Verdict.A_BETTER, Verdict.B_BETTER)]
-    if len(c.by_dataset) > 1 and e.verdict in (Verdict.A_BETTER, Verdict.B_BETTER) and len(decided) < len(c.by_dataset):
-        names = ", ".join(one_line(x.subset) for x in decided) or "no data set"
-        said.append(f"Taken by themselves, the data sets are mostly inconclusive; there is a verdict on {names}.")
+    definite = (Verdict.A_BETTER, Verdict.B_BETTER)
+    open_ones = [one_line(x.subset) for x in c.by_dataset.values() if x.verdict not in definite]
+    if len(c.by_dataset) > 1 and e.verdict in definite and open_ones:
+        which = "any single data set" if len(open_ones) == len(c.by_dataset) else f"these alone: {', '.join(open_ones)}"
+        said.append(f"There is no verdict on {which}.")
     if c.protocol == "prefix":
         said.append(
             "The headline is about the first block of each answer. First blocks are often stock phrases; speed depends "

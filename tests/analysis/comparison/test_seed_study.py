@@ -10,6 +10,8 @@ import pytest
 from analysis.comparison.rules import judge, parse_rule
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import DataError, Exit, UsageError, run_command
+from analysis.runlog.reading import Run
+from analysis.runlog.writing import RunWriter
 from analysis.wording import Verdict
 from tests.analysis.runs import prompts_of, write_run
 
@@ -210,14 +212,35 @@ def test_the_protocol_is_one_that_every_run_has(tmp_path):
         compare_seeds(runs[:2], runs[2], protocol="prefix")
 
 
-def test_protocols_that_some_runs_have_are_passed_over():
-    shipped = [[f"study-{arm}", f"study-{arm}-seed1"] for arm in ("dflash", "dflare")]  # the first have answers too
-    assert compare_seeds(*shipped).protocol == "prefix"
+def test_protocols_that_some_runs_have_are_passed_over(tmp_path):
+    """The first training of each arm has whole answers too, the second first blocks alone."""
+    rng, runs = np.random.default_rng(1), []
+    for i, protocol in enumerate(["generate", "prefix", "generate", "prefix"]):
+        folder = of_protocols(tmp_path / f"r{i}", protocol, i % 2, rng)
+        if protocol == "generate":
+            given = Run.open(of_protocols(tmp_path / f"prefix{i}", "prefix", i % 2, rng))
+            writer = RunWriter.resume(folder)
+            for name in ("acceptance", "prompts"):
+                writer.append(name, given.read(name), part="prefix")
+            writer.manifest.evaluations |= given.manifest.evaluations
+            writer.commit()
+        runs.append(folder)
+    assert compare_seeds(runs[:2], runs[2:]).protocol == "prefix"
 
 
-def test_the_mix_of_prompts_that_decides_the_sign_is_named():
-    found = compare_seeds("study-next-token", ["study-dflare", "study-dflare-seed3"])
-    assert found.overall.estimate.estimate * found.balanced.estimate.estimate < 0
+def test_the_mix_of_prompts_that_decides_the_sign_is_named(tmp_path):
+    """B loses a little on the one large data set and gains a lot on two small ones."""
+    rng, runs = np.random.default_rng(2), {"a": [], "b": []}
+    sizes = {"sums": 120, "words": 20, "code": 20}
+    for seed in range(3):
+        for arm, effects in (("a", {}), ("b", {"sums": -1, "words": 2, "code": 2})):
+            rows = prompts_of((3 + rng.integers(0, 2, 160)).tolist())
+            names = [name for name, size in sizes.items() for _ in range(size)]
+            for row, name in zip(rows, names, strict=True):
+                row["dataset"], row["accepted"] = name, [row["accepted"][0] + effects.get(name, 0)]
+            runs[arm].append(write_run(tmp_path / f"{arm}{seed}", rows, change=seeded(seed), **BARE))
+    found = compare_seeds(runs["a"], runs["b"])
+    assert found.overall.estimate.estimate < 0 < found.balanced.estimate.estimate
     assert "simpson-balanced" in {c.code for c in found.cautions}
 
 
