@@ -88,7 +88,8 @@ class TrainingSettings(Settings):
 
     epochs: int = Field(default=1, ge=1)
     steps: int | None = Field(default=None, ge=1)  # stop (and end the cosine) here instead of after the epochs
-    share: float = Field(default=1.0, gt=0, le=1)  # of the corpus's examples; a smaller share is part of a larger one
+    share: float = Field(default=1.0, gt=0, le=1)
+    # of the corpus's examples; a smaller share is part of a larger one, the draft vocabulary that of all of them
     batch: int = Field(default=32, ge=1)  # sequences per forward pass
     accumulate: int = Field(default=1, ge=1)  # forward passes per optimizer step, of all ranks together
     anchors: int = Field(default=512, ge=1)  # per sequence, without replacement

@@ -23,7 +23,10 @@ from analysis.errors import Parser, UsageError, finite, out_folder
 #: Options that are not available with --vs.
 _NOT_OF_SEEDS = ("baseline", "hypothesis", "dataset", "control", "earlier")
 #: Options that are not available with --factorial, beside these.
-_NOT_OF_FACTORIALS = ("vs", "value", "fail_if", "margin", "sequential", "sessions_a", "sessions_b")
+_NOT_OF_FACTORIALS = (
+    *("vs", "value", "fail_if", "margin", "sequential", "sessions_a", "sessions_b"),
+    *("strict", "allow_incomplete", "label_a", "label_b"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ The plan, ``reports/plan.yaml``:
       - {a: [seed-1, seed-2, ...], b: [seed-1, seed-2, ...]}       # several trainings of two arms
 
     factorials:
-      - {runs: [study-dflash, study-dflash-conv, study-dflash-path, study-dflash2]}    # all combinations of axes
+      - {runs: [study-dflash, study-dflash-conv, study-dflash-path, study-dflash2], folder: study-family}
 
     serving:
       - {run: serving-smollm2, baseline: plain, bounds: {ttft_s: 2.0}}    # an experiment of drafters.throughput
@@ -23,7 +23,7 @@ it names.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -177,16 +177,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("plan", nargs="?", type=Path, help="YAML file (default: reports/plan.yaml)")
     path: Path = parser.parse_args(argv).plan or default_plan()
     plan = read_plan(path)
-    failures = []
+    failures, written = [], []
     for number, entry in enumerate(plan.entries, start=1):
         try:
             outcome = _write(entry, path.parent)
+            written += [entry.folder] if not outcome.startswith("skipped") else []
         except DataError as error:
             outcome = f"skipped: {error}"
             failures.append(f"{_title(entry)}: {error}")
         print(f"[{number}/{len(plan.entries)}] {_title(entry)}: {outcome}", flush=True)
-    if plan.claims is not None and not failures:
-        print(f"replication: {_replication(plan, path.parent)}")
+    if plan.claims is not None:
+        print(f"replication: {_replication(plan, path.parent, written)}")
     if unlisted := _unlisted(plan):
         print(f"runs not in the plan: {', '.join(unlisted)}")
     if failures:
@@ -238,20 +239,20 @@ def _write(entry: Entry, reports: Path) -> str:
     return f"{comparison.overall.verdict}; {write_report(comparison, reports / entry.folder, **options)}"
 
 
-def _replication(plan: Plan, reports: Path) -> Path:
-    """Judge the plan's claims by the reports that were just written. Raises DataError without the file of claims."""
+def _replication(plan: Plan, reports: Path, written: Collection[str]) -> str:
+    """Judge the plan's claims by the reports ``written`` just now; returns the outcome for the user. Raises DataError
+    without the file of claims."""
     try:
         claims = _read(Claims, reports / str(plan.claims))
     except FileNotFoundError as error:
         raise DataError(f"{reports / str(plan.claims)} does not exist; the plan names it as its claims") from error
-    results = {
-        entry.folder: json.loads((reports / entry.folder / RESULT).read_text(encoding="utf-8"))
-        for entry in plan.entries
-        if (reports / entry.folder / RESULT).exists()
-    }
-    written = reports / "replication.md"
-    write_atomic(written, replication.page([judge_claim(claim, results) for claim in claims.claims]))
-    return written
+    if lacking := sorted({claim.here.report for claim in claims.claims if claim.here} - set(written)):
+        return f"not updated, since {lacking[0]} was not written"
+    results = {folder: reports / folder / RESULT for folder in written if (reports / folder / RESULT).exists()}
+    read = {folder: json.loads(path.read_text(encoding="utf-8")) for folder, path in results.items()}
+    page = reports / "replication.md"
+    write_atomic(page, replication.page([judge_claim(claim, read) for claim in claims.claims]))
+    return str(page)
 
 
 def _unlisted(plan: Plan) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.comparison.question import headline_of
 from analysis.errors import DataError
@@ -44,13 +46,20 @@ def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 @dataclass(frozen=True, eq=False)
 class Common:
     """Several runs over the prompts that all have: ``frame`` as of :func:`common_prompts`; ``values`` by the address of
-    a run, (n,), whose means are its metric; ``weights``, (n,) of mean 1, of all runs together (None: all the same)."""
+    a run, (n,), whose means are its metric; ``counts`` likewise, its tokens and steps (n, 2); ``weights``, (n,) of mean
+    1, of all runs together (None: all the same)."""
 
     protocol: str
     estimand: Estimand
     frame: pd.DataFrame
     values: Mapping[str, FloatArray]
+    counts: Mapping[str, NDArray[Any]]
     weights: FloatArray | None
+
+    def tied(self, addresses: Iterable[str]) -> NDArray[np.bool_]:
+        """Prompts with the same counts in all these runs, (n,); linearised ratios differ even there."""
+        first, *others = (self.counts[address] for address in addresses)
+        return np.all([(first == other).all(axis=1) for other in others], axis=0)
 
 
 def common_values(runs: Sequence[Run], protocol: str | None, metric: str | None) -> Common:
@@ -71,4 +80,5 @@ def common_values(runs: Sequence[Run], protocol: str | None, metric: str | None)
     values = {run.address: values_of(side, estimand)[1].astype(float) for run, side in zip(runs, sides, strict=True)}
     of_runs = [weights_of(side, estimand) for side in sides]
     weights = None if None in of_runs else np.mean([w[1] for w in of_runs if w], axis=0)
-    return Common(chosen, estimand, frames[0], values, weights)
+    counts = {run.address: frame[["tokens", "steps"]].to_numpy() for run, frame in zip(runs, frames, strict=True)}
+    return Common(chosen, estimand, frames[0], values, counts, weights)

@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.cautions import Caution, caution
-from analysis.comparison.common import common_values
+from analysis.comparison.common import Common, common_values
 from analysis.comparison.question import listed, open_run
 from analysis.comparison.trainings import cautions_between, seed_name, seeds_of
 from analysis.display import Shown
 from analysis.errors import DataError, UsageError
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import FloatArray, partition
-from analysis.stats.estimate import Estimate, of_values
+from analysis.stats.estimate import Estimate, of_values, without_means
 from analysis.stats.families import adjust
 from analysis.stats.seeds import crossed
 from analysis.wording import Estimand
@@ -113,16 +113,21 @@ def compare_factorial(
     first, *others = opened
     factors, cells = _design(opened)
     common = common_values(opened, protocol, metric)
-    protocol, estimand, frame, weights = common.protocol, common.estimand, common.frame, common.weights
+    protocol, estimand, frame = common.protocol, common.estimand, common.frame
     values = {levels: np.array([common.values[run.address] for run in of]) for levels, of in cells.items()}
     effects = [
-        Effect(tuple(factors[i].name for i in some), _effect(values, some, factors, frame, estimand, weights))
+        Effect(tuple(factors[i].name for i in some), _effect(values, some, factors, common))
         for order in range(1, len(factors) + 1)
         for some in itertools.combinations(range(len(factors)), order)
     ]
     adjusted = adjust([effect.estimate for effect in effects])
     seeds = len(next(iter(cells.values())))
-    cautions = [c for other in others for c in cautions_between([first], [other], protocol, paired=seeds == 1)]
+    cautions = [
+        Caution(c.code, f"{first.name} and {other.name}: {c.text}")
+        for other in others
+        for c in cautions_between([first], [other], protocol, paired=seeds == 1)
+        if c.code != "parameters-differs"  # by design
+    ]
     return Factorial(
         first=first.name,
         protocol=protocol,
@@ -182,9 +187,7 @@ def _effect(
     values: Mapping[tuple[str, ...], FloatArray],
     some: Sequence[int],
     factors: Sequence[Factor],
-    frame: pd.DataFrame,
-    estimand: Estimand,
-    weights: FloatArray | None,
+    common: Common,
 ) -> Estimate:
     """The contrast of these factors: 2^(order - 1) times the mean over the cells with an even number of first levels
     among them, less that over the others. ``values``: (seeds, n) of each cell."""
@@ -193,10 +196,13 @@ def _effect(
         * 2 ** (len(some) - 1)
         for odd in (1, 0)
     )
+    ids, weights = common.frame["cluster_id"], common.weights
     if len(low) == 1:
         of_arm = None if weights is None else (weights, weights)
-        return of_values(low[0], high[0], low[0] == high[0], frame["cluster_id"], estimand, weights=of_arm)
-    return crossed(low, high, partition(frame["cluster_id"]), estimand, paired=True, weights=weights).estimate
+        found = of_values(low[0], high[0], common.tied(common.values), ids, common.estimand, weights=of_arm)
+    else:
+        found = crossed(low, high, partition(ids), common.estimand, paired=True, weights=weights).estimate
+    return found if len(some) == 1 else without_means(found)  # the sides of an interaction are no cells
 
 
 def _firsts(levels: tuple[str, ...], some: Sequence[int], factors: Sequence[Factor]) -> int:

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.cautions import Caution, caution
 from analysis.comparison.common import Common, common_values
+from analysis.comparison.factorial import AXES as DEFAULTS
 from analysis.comparison.question import listed, open_run
+from analysis.comparison.trainings import cautions_between
 from analysis.display import Shown
 from analysis.errors import DataError, UsageError
 from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import FloatArray, partition
-from analysis.stats.estimate import Estimate, of_values, own_mean
+from analysis.stats.estimate import Estimate, of_values, own_mean, without_means
 from analysis.stats.families import adjust
 from analysis.wording import Estimand
 
@@ -159,8 +162,23 @@ def compare_scaling(
         ),
         prompts=len(common.frame),
         clusters=int(common.frame["cluster_id"].nunique()),
-        cautions=(caution("one-seed-per-level"),),
+        cautions=(*_between_neighbours(groups.values(), common.protocol), caution("one-seed-per-level")),
     )
+
+
+def _between_neighbours(series: Iterable[Mapping[float, Run]], protocol: str) -> tuple[Caution, ...]:
+    """What neighbours differ in beside the axis: the data consumed, the steps, the evaluation, and the like."""
+    found = []
+    for levels in series:
+        for one, other in itertools.pairwise(run for _, run in sorted(levels.items())):
+            for c in cautions_between([one], [other], protocol, paired=True):
+                if c.code not in _BY_DESIGN:
+                    found.append(Caution(c.code, f"{one.name} and {other.name}: {c.text}"))
+    return tuple(found)
+
+
+#: Codes of cautions about what an axis changes: parameters, and with them the initial weights.
+_BY_DESIGN = ("parameters-differs", "init-differs")
 
 
 def _level(run: Run, axis: Axis) -> float:
@@ -185,8 +203,8 @@ _FIELDS = {
 
 def _description(run: Run, axis: Axis) -> _Description:
     """What is equal within a series: field and value."""
-    config = _config(run.manifest)
-    values = {name: config.get(name) for name in _FIELDS if name != axis.field}
+    config = run.manifest.drafter.config if run.manifest.drafter is not None else {}
+    values = {name: config.get(name, DEFAULTS[name]) for name in _FIELDS if name != axis.field}
     return tuple((name, str(len(v) if isinstance(v, list | tuple) else v)) for name, v in values.items())
 
 
@@ -204,17 +222,21 @@ def _series(name: str, levels: dict[float, Run], common: Common) -> Series:
         for level, run in levels.items()
     ]
     ordered = list(values)
-    steps = [_difference(values[a], values[b], common) for a, b in itertools.pairwise(ordered)]
-    return Series(name, tuple(points), tuple(steps), _slope(values, common) if len(levels) > 2 else None)
+    steps = [
+        _difference(values[a], values[b], common.tied([levels[a].address, levels[b].address]), common)
+        for a, b in itertools.pairwise(ordered)
+    ]
+    ties = common.tied(run.address for run in levels.values())
+    return Series(name, tuple(points), tuple(steps), _slope(values, ties, common) if len(levels) > 2 else None)
 
 
-def _difference(low: FloatArray, high: FloatArray, common: Common) -> Estimate:
+def _difference(low: FloatArray, high: FloatArray, ties: NDArray[np.bool_], common: Common) -> Estimate:
     weights = None if common.weights is None else (common.weights, common.weights)
-    return of_values(low, high, low == high, common.frame["cluster_id"], common.estimand, weights=weights)
+    return of_values(low, high, ties, common.frame["cluster_id"], common.estimand, weights=weights)
 
 
-def _slope(values: dict[float, FloatArray], common: Common) -> Estimate:
+def _slope(values: dict[float, FloatArray], ties: NDArray[np.bool_], common: Common) -> Estimate:
     """Mean over prompts of the least-squares slope against log2 of the level."""
     x = np.log2(list(values))
     slopes = (x - x.mean()) / ((x - x.mean()) ** 2).sum() @ np.array(list(values.values()))
-    return _difference(np.zeros_like(slopes), slopes, common)
+    return without_means(_difference(np.zeros_like(slopes), slopes, ties, common))

@@ -51,7 +51,7 @@ class Training(BaseModel):
 
 
 class Where(BaseModel):
-    """An estimate of a report: of a data set, of a further metric, or the headline."""
+    """An estimate of a report: of a data set, of an effect of a factorial, or the headline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

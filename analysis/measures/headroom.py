@@ -42,14 +42,13 @@ def headroom(side: str, evaluated: Evaluated, pairs: Pairs) -> Headroom | None:
         return None
     table = evaluated.run.read("anchors", [*PAIR_KEY, "position", "ranks"])
     table = table.filter(pc.equal(table["protocol"], "replay"))
-    if not table.num_rows or table["ranks"].null_count:
-        return None
     frame = table.select([*_KEY, "position"]).to_pandas()
     numbered = pairs.frame[_KEY].assign(pair=np.arange(len(pairs.frame)))
     frame = frame.assign(row=np.arange(len(frame))).merge(numbered, on=_KEY).sort_values(["pair", "position"])
-    if frame.empty:
+    found = table["ranks"].take(pa.array(frame["row"].to_numpy()))
+    if frame.empty or found.null_count:
         return None
-    ranks = _matrix(table["ranks"])[frame["row"].to_numpy()]
+    ranks = _matrix(found)
     starts = np.flatnonzero(np.diff(frame["pair"].to_numpy(), prepend=-1))
     return Headroom(side, _oracle(ranks, starts), _recall(ranks))
 

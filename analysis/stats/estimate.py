@@ -208,6 +208,11 @@ def own_mean(
     return interval_of(cluster_t(values, clusters, LEVEL, weights))
 
 
+def without_means(estimate: Estimate) -> Estimate:
+    """The estimate of a contrast whose two sides are no arm's mean."""
+    return replace(estimate, mean_a=None, lo_a=None, hi_a=None, mean_b=None, lo_b=None, hi_b=None)
+
+
 def interval_of(found: ClusterMean) -> tuple[float, float | None, float | None]:
     """Mean and interval, which a standard error of 0 does not have."""
     return (found.mean, found.lo, found.hi) if found.se else (found.mean, None, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from analysis.errors import DataError
 from drafters.axes import DrafterConfig
-from drafters.checkpoints.family import DFLASH2, family_of
+from drafters.checkpoints.family import DFLASH2, SPECULATORS, family_of
 from drafters.checkpoints.layouts import PLAIN, Layout, architecture
 
 #: Readers of each layout.
@@ -55,22 +55,23 @@ def unsafe_readers(layout: Layout, config: DrafterConfig) -> dict[str, str]:
 
 def readme(layout: Layout, config: DrafterConfig, target: str | None) -> str:
     """README.md of an export: what it is, who reads it and how, who must not."""
-    name = architecture(config)
+    name, family = architecture(config), family_of(config)
+    published = SPECULATORS[family] if layout == "speculators" and family else name
     verifier = target or "the target"
     words = [
         f"# A block-diffusion drafter for {verifier}",
         "",
-        f"`{layout}` layout, {name}, {config.num_layers} layers, block of {config.block_size}, target layers "
+        f"`{layout}` layout, {published}, {config.num_layers} layers, block of {config.block_size}, target layers "
         f"{', '.join(map(str, config.target_layer_ids))} (0-based), mask token {config.mask_token_id}"
         + (f", draft vocabulary of {len(config.draft_vocab):,} tokens." if config.draft_vocab else "."),
         "",
     ]
     unsafe = unsafe_readers(layout, config)
-    method = "dspark" if family_of(config) == "dspark" else "dflash"
+    method = "dspark" if family == "dspark" else "dflash"
     speculation = f'{{"method": "{method}", "model": "DIR", "num_speculative_tokens": {config.block_size - 1}}}'
     how = {
         "vllm": f"`python -m vllm.entrypoints.openai.api_server --model TARGET --speculative-config '{speculation}'`"
-        + _REQUIRES.get(name, _PLUGIN if family_of(config) is None else ""),
+        + _REQUIRES.get(name, _PLUGIN if family is None else ""),
         "sglang": "`python -m sglang.launch_server --model-path TARGET --speculative-algorithm DFLASH "
         "--speculative-draft-model-path DIR`",
         "dflash": '`from dflash.model import DFlashDraftModel; DFlashDraftModel.from_pretrained("DIR")` (a '

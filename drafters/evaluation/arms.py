@@ -164,7 +164,10 @@ class BlockArm:
             return (drafts,)
         rows, logits = outputs.rows(truth).to(self.device), outputs.logits(hidden)
         of_truth = logits.gather(-1, rows.clamp(min=0)[..., None])
-        ranks = (logits > of_truth).sum(-1).clamp(max=CANDIDATES).cpu()
+        # of equal logits the first is drafted
+        earlier = torch.arange(logits.shape[-1], device=rows.device) < rows[..., None]
+        before = (logits > of_truth) | ((logits == of_truth) & earlier)
+        ranks = before.sum(-1).clamp(max=CANDIDATES).cpu()
         ranks[rows.cpu() == IGNORED] = CANDIDATES  # outside the drafter's vocabulary
         return drafts, torch.where(truth == NO_DRAFT, NO_DRAFT, ranks)
 

@@ -12,7 +12,8 @@ class ConfidenceHead(nn.Module):
     """sigmoid(w [h; e] + b): the probability that the target accepts a slot's token if all before it were accepted.
 
     h is the slot's hidden state and e the vector of the token before it, where the drafter's selection has one. Trained
-    towards 1 - TV(draft, target), the acceptance rate of speculative sampling.
+    towards 1 - TV(draft, target), the acceptance rate of speculative sampling. With a draft vocabulary both
+    distributions are over its tokens, so that the rate is too high where the target prefers another token.
     """
 
     def __init__(self, config: DrafterConfig):

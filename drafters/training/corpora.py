@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.errors import DataError
 from analysis.runlog.manifest import Manifest
 from drafters.config import RunConfig
 from drafters.corpus.build import Corpus, build_corpus
 from drafters.progress import progress
 from drafters.prompts.sources import Prompt, load_prompts, remove_overlap
 from drafters.target.frozen import Target
-from drafters.target.layers import default_layer_ids
+from drafters.target.layers import check_layer_ids, default_layer_ids
+
+#: Settings of targets whose logits are more than the output head times the final state, with their neutral value.
+_SCALED = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
+
+
+def require_plain_logits(target: Target) -> None:
+    """Raise DataError for a target whose logits are scaled or capped: its distributions cannot be had from its final
+    state alone, which distillation and the confidence head read."""
+    config = target.model.config.get_text_config()
+    if scaled := [n for n, neutral in _SCALED.items() if (getattr(config, n, None) or neutral) != neutral]:
+        raise DataError(
+            f"target '{target.id}' has {scaled[0]} {getattr(config, scaled[0])}: loss.distill and confidence: head are "
+            "for targets whose logits are the output head times the final state"
+        )
 
 
 def arm_corpus(
@@ -21,6 +36,9 @@ def arm_corpus(
     layers = config.drafter.target_layers
     layer_ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
     settings = config.corpus.model_copy(update=changes or {})
+    check_layer_ids(layer_ids, target.num_layers)  # before hours of answers
+    if config.reads_final_state:
+        require_plain_logits(target)
     if settings.features == "online":
         layer_ids = ()
     elif config.reads_final_state:

@@ -39,7 +39,8 @@ class StepSums:
         examples, tokens, numerator, denominator, accepted, blocks, *terms = self.values[: self._HEAD].tolist()
         ce, correct, count = self.values[self._HEAD :].view(len(self._BY_SLOT), self.slots)
         seen = count.clamp(min=1)
-        added = {name: term / denominator if term else None for name, term in zip(TERMS, terms, strict=True)}
+        # the history's ce is the unweighted one
+        added = {n: term / denominator if term else None for n, term in zip(TERMS, terms, strict=True) if n != "ce"}
         return {
             **added,
             "examples": int(examples),

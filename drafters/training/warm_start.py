@@ -1,7 +1,8 @@
 """Start a drafter from the weights of another, where it can be the same function at first.
 
 From DFlash (``concat``, shared projections) that is: the same; a gate that starts at 1; the context's projections as
-copies of the block's; local convolutions, a selection and a confidence head, which start as nothing; and all of these.
+copies of the block's; local convolutions and a selection, which start as nothing; a confidence head, which changes no
+token; and all of these.
 A layer-wise fusion cannot start from ``concat``: D x T scalars cannot stand for a
 projection that mixes coordinates. It starts from ``layerwise``.
 """
@@ -29,6 +30,8 @@ def warm_start(drafter: Drafter, source: Drafter) -> None:
     layerwise = ours.fusion.startswith("layerwise") and theirs.fusion.startswith("layerwise")
     if layerwise and ours.fusion_norm != theirs.fusion_norm:
         differ.append("fusion_norm")
+    if theirs.selection != "argmax":  # its tables have a row for each token of the vocabulary
+        differ += [n for n in ("selection", "draft_vocab") if getattr(ours, n) != getattr(theirs, n)]
     if ours.fusion == theirs.fusion == "gated":
         differ += [n for n in ("gate_activation", "gate_input") if getattr(ours, n) != getattr(theirs, n)]
     if differ:

@@ -35,7 +35,7 @@ def _effects(found: Factorial) -> Plot:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"effect on {found.estimand.name} ({found.estimand.unit})")
     caption = (
-        "Main effects (circles) and interactions (diamonds, differences of differences) with 95% intervals. Grey: not "
-        "statistically distinguishable from zero after Holm correction."
+        "Main effects (circles) and interactions (diamonds, differences of differences) with 95% intervals. Grey: no "
+        "verdict after Holm correction."
     )
     return Plot(FACTORIAL, caption, figure, found.to_frame())

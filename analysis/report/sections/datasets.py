@@ -11,6 +11,7 @@ from analysis.report.markdown import table
 from analysis.report.sections.overview import effective, own_means
 from analysis.stats.datasets import Interaction
 from analysis.stats.estimate import Estimate
+from analysis.stats.method import FEWEST
 from analysis.wording import counted, interval, number, one_line, p_value, percent, signed
 
 
@@ -191,6 +192,8 @@ def explained_sentence(c: Comparison) -> str:
     """Which properties go with the difference."""
     found = [x for x in c.explained if x.significant]
     if not found:
-        return "No property goes with the difference beyond what chance would do."
-    said = "; ".join(f"{'larger' if x.slope > 0 else 'smaller'} with more {x.name}" for x in found)
-    return f"The difference B - A is {said}."
+        few = all(x.n_effective < FEWEST for x in c.explained)
+        why = f": there are fewer than {FEWEST} effective clusters" if few else ""
+        return f"No property has a slope that is statistically distinguishable from zero{why}."
+    said = "; ".join(f"{'rises' if x.slope > 0 else 'falls'} with {x.name}" for x in found)
+    return f"B - A {said}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis.comparison.factorial import Effect, Factorial
 from analysis.report.markdown import table
 from analysis.stats.estimate import Estimate
+from analysis.stats.seeds import FEWEST_SEEDS
 from analysis.wording import Verdict, counted, interval, number, p_value, signed
 
 _WORDS = {Verdict.B_BETTER: "positive", Verdict.A_BETTER: "negative"}
@@ -26,6 +27,8 @@ def headline(f: Factorial) -> str:
 
 def conclusion(f: Factorial) -> str:
     """Which interactions are there."""
+    if 1 < f.seeds < FEWEST_SEEDS:
+        return f"{f.seeds} trainings a cell are too few for a verdict, which requires {FEWEST_SEEDS}."
     shown = [e for e in interactions(f) if e.estimate.verdict in _WORDS]
     if not shown:
         return "No interaction is statistically distinguishable from zero."

@@ -95,6 +95,27 @@ def test_what_was_put_in_comes_out(runs):
     assert means["gated", "conv", "path"] == pytest.approx(values_of(runs)[0][7].mean())
 
 
+def test_ties_are_those_of_the_counts(tmp_path):
+    """Whole answers: linearised ratios differ where the counts do not."""
+    rng = np.random.default_rng(3)
+    base = [rng.integers(0, 4, 5).tolist() for _ in range(30)]
+    folders = []
+    for mixing, selection in itertools.product(*(AXES[name] for name in ("mixing", "selection"))):
+        steps = [list(row) for row in base]
+        for row in steps[:5]:
+            row[0] += (mixing == "conv") + (selection == "path")
+
+        def change(m, mixing=mixing, selection=selection):
+            m.drafter.config.update(mixing=mixing, selection=selection)
+
+        made = prompts_of(steps)
+        name = f"{mixing}-{selection}"
+        folders.append(write_run(tmp_path / name, made, protocol="generate", gates=False, history=False, change=change))
+    found = compare_factorial(folders)
+    assert [e.estimate.n_differ for e in found.effects] == [5, 5, 5] and found.effects[0].estimate.n_zero == 25
+    assert found.effects[0].estimate.mean_a is not None and found.effects[2].estimate.mean_a is None
+
+
 def test_the_first_run_says_which_level_comes_first(runs):
     found = compare_factorial(runs[::-1])
     assert [factor.low for factor in found.factors] == ["gated", "conv", "path"]

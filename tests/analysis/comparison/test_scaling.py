@@ -91,6 +91,14 @@ def test_other_axes(tmp_path):
     assert levels == [6 * 2000 * 512 * 300, 6 * 2000 * 512 * 600]
 
 
+def test_neighbours_that_differ_in_more_than_the_axis_are_named(tmp_path):
+    rng = np.random.default_rng(2)
+    one = a_run(tmp_path / "one", rng.poisson(2.0, 30), num_layers=1)
+    longer = a_run(tmp_path / "longer", rng.poisson(2.0, 30), num_layers=4, steps=600)
+    (said,) = [c.text for c in compare_scaling([one, longer], "depth").cautions if c.code == "steps-differs"]
+    assert said.startswith("one and longer: ") and "300" in said and "600" in said
+
+
 def test_what_cannot_be_put_on_an_axis_is_refused(runs, tmp_path):
     with pytest.raises(UsageError, match="unknown axis 'size'; choose from depth"):
         compare_scaling(runs, "size")

@@ -68,6 +68,12 @@ def test_the_page_follows_the_reports(tmp_path, monkeypatch, capsys):
     assert "Of 2 published claims: 1 reproduced, 0 not reproduced, 0 undecided, 1 not tested at this scale." in text
     estimate = json.loads((tmp_path / "a-vs-b/result.json").read_text())["overall"]["estimate"]
     assert f"[The report](a-vs-b/report.md) has {estimate:+.3f} (" in text and "unseen\\|claim" in text
+    claims[0]["here"]["report"] = "b-vs-a"  # which the plan does not write
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"claims": claims}))
+    capsys.readouterr()
+    assert report.main(["plan.yaml"]) == 0
+    assert "replication: not updated, since b-vs-a was not written" in capsys.readouterr().out
+    assert (tmp_path / "replication.md").read_text() == text
     plan["claims"] = "claims.yml"
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     assert run_command(report.main, ["plan.yaml"]) == 65

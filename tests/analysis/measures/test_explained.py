@@ -47,7 +47,7 @@ def test_the_report_says_what_goes_with_the_difference(runs):
     found = compare_runs(a, b)
     text = found.to_markdown()
     assert "| log2 of prompt tokens | +" in text
-    assert "The difference B - A is larger with more log2 of prompt tokens." in text
+    assert "B - A rises with log2 of prompt tokens." in text
     back = compare_runs(b, a)
     assert back.explained[0].slope == pytest.approx(-found.explained[0].slope)
 

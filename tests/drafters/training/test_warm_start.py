@@ -31,6 +31,7 @@ def outputs(drafter):
 SEPARATE = {"kv": "separate"}
 OWN = {"kv": "separate", "kv_norm": "own"}
 DFLASH2 = {"mixing": "conv", "conv_group_size": 8, "selection": "path", "selection_rank": 6}
+MARKOV = {"selection": "markov", "selection_rank": 6}
 STATIC = {"fusion": "gated", "gate_input": "none"}
 
 
@@ -74,8 +75,12 @@ def test_the_start_is_the_same_function_bit_for_bit(source, ours):
         ({"target_layer_ids": (1, 2, 4)}, {}, "target_layer_ids"),
         ({"mask_token_id": 7}, {}, "mask_token_id"),
         ({"num_layers": 3}, {}, "num_layers"),
-        (DFLASH2, {}, "attention_conv.base_kernel"),
+        (DFLASH2, {}, "another selection"),
+        ({"mixing": "conv", "conv_group_size": 8}, {}, "attention_conv.base_kernel"),
         (DFLASH2, DFLASH2 | {"selection_rank": 5}, "predecessor_codebook has another shape"),
+        # tables have a row for each token of the vocabulary, and a new gate halves what it scales
+        ({"draft_vocab": (1, 2, 3)} | DFLASH2, {"draft_vocab": (1, 2, 4)} | DFLASH2, "another draft_vocab"),
+        (MARKOV, MARKOV | {"selection": "markov_gated"}, "another selection"),
     ],
 )
 def test_what_would_be_another_function_is_refused(source, ours, words):
