@@ -148,7 +148,7 @@ def _in_words(entry: Entry) -> str | None:
         ]
         said = ", ".join(effects) or "no effect is statistically distinguishable from zero"
         count = len(found["effects"])
-        return f"**Axes.** Of {count} main effects and interactions after Holm correction: [{said}]({link})."
+        return f"**Axes.** Verdicts among {count} main effects and interactions (Holm): [{said}]({link})."
     return None
 
 
