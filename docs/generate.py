@@ -166,7 +166,11 @@ def reports() -> str:
     for one in (*PLAN.factorials, *PLAN.serving):
         words = _in_words(one) or "see the report"
         rows.append(
-            (f"[{one.name}]({one.folder}/report.md)", str(one.question), re.sub(r"\[(.*?)\]\(.*?\)", r"\1", words))
+            (
+                f"[{one.name}]({one.folder}/report.md)",
+                str(one.question),
+                re.sub(r"\*\*.*?\*\* |\[(.*?)\]\(.*?\)", r"\1", words),
+            )
         )
     head = ("report", "question", "conclusion")
     parts.append("\n".join("| " + " | ".join(line) + " |" for line in (head, ("---",) * 3, *rows)))
