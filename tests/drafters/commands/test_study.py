@@ -51,9 +51,11 @@ def test_one_command_makes_runs_and_reports_and_again_changes_nothing(tiny_study
     assert (planned.protocol, planned.overall.n_pairs, answers.overall.n_pairs) == ("prefix", 12, 3)
     assert planned.speed is not None and planned.speed.ratios == answers.speed.ratios
     assert planned.benchmarks is not None and planned.benchmarks.rows == answers.benchmarks.rows
-    assert answers.b.gates is not None and answers.b.gates.table.equals(planned.b.gates.table)
-    assert "Logged on the prompts of protocol prefix." in answers.to_markdown()
-    assert compare_runs("plain", "gated", controls=["gated-frozen"]).protocol == "prefix"
+    replayed = compare_runs("plain", "gated")
+    assert replayed.protocol == "replay" and replayed.overall.n_pairs == 12 and len(replayed.headroom) == 2
+    assert answers.b.gates is not None and answers.b.gates.table.equals(replayed.b.gates.table)
+    assert "Logged on the prompts of protocol replay." in answers.to_markdown()
+    assert compare_runs("plain", "gated", controls=["gated-frozen"]).protocol == "replay"
     assert planned.outputs.a.matches == planned.outputs.a.checked == 3
     assert "| plain decoding | speed-up, pooled |" in (tiny_study / "reports/plain-vs-gated/report.md").read_text()
 

@@ -8,13 +8,14 @@ import torch
 
 from drafters.axes import complete
 from drafters.checkpoints.folder import load_drafter, save_drafter
-from drafters.config import RunConfig, default_layer_ids
+from drafters.config import RunConfig
 from drafters.corpus.build import build_corpus
 from drafters.decoding.decode import decode
 from drafters.evaluation.generation import top_two_margin
 from drafters.prompts.sources import load_prompts, messages
 from drafters.target import smollm2
 from drafters.target.frozen import Target
+from drafters.target.layers import default_layer_ids
 from drafters.training.trainer import Trainer
 
 LENGTH = 24
