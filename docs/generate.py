@@ -134,9 +134,8 @@ def _in_words(entry: Entry) -> str | None:
     if found["kind"] == "matrix":
         words: dict[str, list[str]] = {}
         for arm in found["arms"]:
-            words.setdefault(
-                {"B better": "better", "A better": "worse"}.get(v := arm["overall"]["verdict"], v), []
-            ).append(arm["label"])
+            verdict = arm["overall"]["verdict"]
+            words.setdefault(_AGAINST_FIRST.get(verdict, verdict), []).append(arm["label"])
         said = "; ".join(f"{word}: {', '.join(names)}" for word, names in words.items())
         return f"**Baselines.** Against the {found['first']['label']}, which needs no hidden states, [{said}]({link})."
     if found["kind"] == "factorial":
@@ -157,10 +156,11 @@ def reports() -> str:
     parts = ["# Reports", NOTE, "Written by `make report` from `runs/`, as `plan.yaml` lists them."]
     rows = []
     for entry in PLAN.comparisons:
+        headlines = _headlines(entry, _result(entry))
         said = "; ".join(
             f"{e['verdict']}, {signed(e['estimate'])} ({interval(e['lo'], e['hi'])})"
-            + (f" {name}" if len(_headlines(entry, _result(entry))) > 1 else "")
-            for name, e in _headlines(entry, _result(entry))
+            + (f" {name}" if len(headlines) > 1 else "")
+            for name, e in headlines
         )
         rows.append((f"[{entry.name}]({entry.folder}/report.md)", str(entry.question), said))
     for one in (*PLAN.factorials, *PLAN.serving):

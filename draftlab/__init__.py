@@ -16,28 +16,5 @@ if not (Path(analysis.__file__ or "").parent / "runlog" / "schema.py").exists():
         "start Python in another folder, or use the command `draftlab`"
     )
 
-from analysis import (
-    Comparison,
-    Factorial,
-    Matrix,
-    Scaling,
-    SeedComparison,
-    compare_factorial,
-    compare_many,
-    compare_runs,
-    compare_scaling,
-    compare_seeds,
-)
-
-__all__ = [
-    "Comparison",
-    "Factorial",
-    "Matrix",
-    "Scaling",
-    "SeedComparison",
-    "compare_factorial",
-    "compare_many",
-    "compare_runs",
-    "compare_scaling",
-    "compare_seeds",
-]
+from analysis import *  # noqa: F403
+from analysis import __all__ as __all__

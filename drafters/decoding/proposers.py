@@ -198,7 +198,9 @@ class BlockProposer:
                     q[i][slot.number].index_copy_(0, of, p)
             return choice
 
-        block = torch.stack([ids[:, 0], *walk(drafter.selection, outputs, hidden, ids[:, 0], choose)], -1)
+        block = torch.stack(
+            [ids[:, 0], *walk(drafter.selection, outputs, hidden, outputs.logits(hidden), ids[:, 0], choose)], -1
+        )
         if self.confidence:
             kept = (torch.stack(certainty, -1).cumprod(-1) >= self.confidence).sum(-1).tolist()
             sizes = [min(size, 1 + count) for size, count in zip(sizes, kept, strict=True)]

@@ -24,7 +24,7 @@ from drafters.target.frozen import Target
 
 Tokens = NDArray[np.int64]
 NO_DRAFT = -1  # where an arm proposes nothing
-CANDIDATES = 16  # ranks from there on are not told apart; what a path selector of DFlash2 chooses among
+CANDIDATES = 16  # the largest rank that is logged, for all ranks from there on; DFlash2's number of candidates
 _SLOTS = 2048  # block slots of one pass: with the head of a large vocabulary, their logits are half a gigabyte
 
 
@@ -159,10 +159,12 @@ class BlockArm:
         cut = sizes.to(self.device) if bool((sizes < slots).any()) else None
         embeddings = self.head.embed(ids).to(self.device)
         hidden = self.drafter(embeddings, anchors.to(self.device), context, cut)[:, :, 1:]
-        drafts = torch.stack(list(walk(self.drafter.selection, outputs, hidden, first.to(self.device))), -1).cpu()
+        logits = outputs.logits(hidden)
+        chosen = walk(self.drafter.selection, outputs, hidden, logits, first.to(self.device))
+        drafts = torch.stack(list(chosen), -1).cpu()
         if not ranked:
             return (drafts,)
-        rows, logits = outputs.rows(truth).to(self.device), outputs.logits(hidden)
+        rows = outputs.rows(truth).to(self.device)
         of_truth = logits.gather(-1, rows.clamp(min=0)[..., None])
         # of equal logits the first is drafted
         earlier = torch.arange(logits.shape[-1], device=rows.device) < rows[..., None]

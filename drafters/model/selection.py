@@ -147,15 +147,16 @@ def walk(
     selection: Selection | None,
     outputs: OutputRows,
     hidden: torch.Tensor,
+    logits: torch.Tensor,
     first: torch.Tensor,
     choose: Callable[[Slot], torch.Tensor] = likeliest,
 ) -> Iterator[torch.Tensor]:
     """Token ids, int64 [...], of one slot of all blocks after another.
 
-    ``hidden`` [b, ..., S, H] of slots 1 to S; ``first`` int64 [b, ...]: the anchors' tokens; ``choose`` picks among a
+    ``hidden`` [b, ..., S, H] of slots 1 to S and their ``logits`` over the rows of ``outputs``; ``first`` int64 [b, ...]: the anchors' tokens; ``choose`` picks among a
     slot's candidates.
     """
-    logits, previous = outputs.logits(hidden), first
+    previous = first
     for number in range(hidden.shape[-2]):
         state, scores = hidden[..., number, :], logits[..., number, :]
         found = selection.candidates(state, scores, previous) if selection else Candidates(scores, None)

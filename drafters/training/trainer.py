@@ -164,7 +164,9 @@ class Trainer:
             with self._autocast():
                 hidden = self._hidden(collated, self.whole)[:, 0]
                 first = collated.blocks.ids[:, 0, 0].to(self.device)
-                slots = list(walk(self.drafter.selection, collated.outputs, hidden, first))
+                slots = list(
+                    walk(self.drafter.selection, collated.outputs, hidden, collated.outputs.logits(hidden), first)
+                )
             drafts = torch.stack(slots, -1).tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()

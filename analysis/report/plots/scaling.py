@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from analysis.comparison.scaling import Scaling
-from analysis.report.plots.style import ARM_COLOURS, INK, WIDTH, Plot, cut, house_style
+from analysis.report.plots.style import ARM_COLOURS, MORE_COLOURS, WIDTH, Plot, cut, house_style
 
 SCALING = "scaling"
-#: One colour and marker per series (Okabe and Ito's palette).
-_COLOURS = (ARM_COLOURS["A"], ARM_COLOURS["B"], "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
+#: One colour and marker per series.
+_COLOURS = (ARM_COLOURS["A"], *MORE_COLOURS)
 _MARKERS = "osD^vP*"
 
 

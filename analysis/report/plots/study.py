@@ -12,6 +12,7 @@ from analysis.comparison.seed_study import SeedComparison
 from analysis.report.plots.style import (
     ARM_COLOURS,
     INK,
+    MORE_COLOURS,
     MUTED,
     VERDICT_COLOURS,
     WIDTH,
@@ -22,8 +23,6 @@ from analysis.report.plots.style import (
 )
 from analysis.wording import interval, signed
 
-#: One colour per arm after the first (Okabe and Ito's palette).
-_ARMS = (ARM_COLOURS["B"], "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 MATRIX, SEEDS, BY_DATASET = "arms", "seeds", "seeds-by-dataset"
 
 
@@ -49,7 +48,7 @@ def _matrix(matrix: Matrix) -> Plot:
     for number, (c, overall, each) in enumerate(
         zip(matrix.comparisons, matrix.overall, matrix.by_dataset, strict=True)
     ):
-        colour, label = _ARMS[number % len(_ARMS)], cut(c.b.label, 30)
+        colour, label = MORE_COLOURS[number % len(MORE_COLOURS)], cut(c.b.label, 30)
         for row, name in enumerate(rows):
             e = overall if name is None else each.get(name)
             if e is None or e.estimate is None:

@@ -27,6 +27,8 @@ from analysis.wording import Verdict, one_line
 ARM_COLOURS = {"A": "#0072B2", "B": "#D55E00"}
 VERDICT_COLOURS = {Verdict.B_BETTER: ARM_COLOURS["B"], Verdict.A_BETTER: ARM_COLOURS["A"]}
 INK, MUTED, GRID = "#222222", "#777777", "#DDDDDD"
+#: Of arms or series after the first, where there are more than two (the same palette).
+MORE_COLOURS = (ARM_COLOURS["B"], "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 WIDTH = 7.2  # inches: at 150 dpi 1080 pixels, a README column at double density
 
 _STYLE = {

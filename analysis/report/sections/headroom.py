@@ -13,7 +13,9 @@ def oracle_table(c: Comparison) -> str:
     rows = [
         (f"{k}", *(number(found.oracle.set_index("k")["tau"][k]) for found in c.headroom)) for k in CANDIDATES
     ]  # fmt: skip
-    return table(["candidates per slot", *(f"tau, {found.side}" for found in c.headroom)], rows, numeric=2)
+    return table(
+        ["candidates per slot", *(f"tau, {found.side}" for found in c.headroom)], rows, numeric=len(c.headroom)
+    )
 
 
 def recall_table(c: Comparison) -> str:

@@ -46,8 +46,10 @@ def not_shown(c: Comparison) -> list[str]:
     definite = (Verdict.A_BETTER, Verdict.B_BETTER)
     open_ones = [one_line(x.subset) for x in c.by_dataset.values() if x.verdict not in definite]
     if len(c.by_dataset) > 1 and e.verdict in definite and open_ones:
-        which = "any single data set" if len(open_ones) == len(c.by_dataset) else f"these alone: {', '.join(open_ones)}"
-        said.append(f"There is no verdict on {which}.")
+        every = len(open_ones) == len(c.by_dataset)
+        said.append(
+            "No data set has a verdict by itself." if every else f"Data sets without a verdict: {', '.join(open_ones)}."
+        )
     if c.protocol == "prefix":
         said.append(
             "The headline is about the first block of each answer. First blocks are often stock phrases; speed depends "

@@ -48,7 +48,7 @@ def draft(drafter, head):
     with torch.no_grad():
         hidden = drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]
         first = torch.tensor([[5, 6, 7], [8, 9, 10]])
-        return hidden, torch.stack(list(walk(drafter.selection, head, hidden, first)), -1)
+        return hidden, torch.stack(list(walk(drafter.selection, head, hidden, head.logits(hidden), first)), -1)
 
 
 @pytest.mark.parametrize("vocabulary", [None, (2, 3, 5, 8, 13, 21, 34)])
@@ -127,7 +127,7 @@ def test_a_walk_reads_the_token_that_it_chose():
         drafter.markov_head.markov_w2.weight.copy_(100 * torch.eye(53).roll(1, 0))
     head = outputs(53, 24)
     hidden = torch.randn(2, 5, 24, generator=torch.Generator().manual_seed(5))
-    tokens = torch.stack(list(walk(drafter.selection, head, hidden, torch.tensor([7, 50]))), -1)
+    tokens = torch.stack(list(walk(drafter.selection, head, hidden, head.logits(hidden), torch.tensor([7, 50]))), -1)
     assert tokens.tolist() == [[8, 9, 10, 11, 12], [51, 52, 0, 1, 2]]
 
 
