@@ -153,8 +153,8 @@ def walk(
 ) -> Iterator[torch.Tensor]:
     """Token ids, int64 [...], of one slot of all blocks after another.
 
-    ``hidden`` [b, ..., S, H] of slots 1 to S and their ``logits`` over the rows of ``outputs``; ``first`` int64 [b, ...]: the anchors' tokens; ``choose`` picks among a
-    slot's candidates.
+    ``hidden`` [b, ..., S, H] of slots 1 to S, with their ``logits`` over the rows of ``outputs``; ``first`` int64
+    [b, ...]: the anchors' tokens; ``choose`` picks among a slot's candidates.
     """
     previous = first
     for number in range(hidden.shape[-2]):
