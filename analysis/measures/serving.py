@@ -32,7 +32,7 @@ TAU_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
-class Change:
+class ServedArm:
     """An arm against the baseline at one concurrency. ``tokens_per_s``: mean over blocks; ``ratios``: per block that
     both finished; ``ratio``: their geometric mean with its t interval; None for the baseline itself, or without such a
     block. ``p`` and ``verdict`` are None under six blocks."""
@@ -108,7 +108,7 @@ class Serving:
     bounds: Mapping[str, float]
     settings: Mapping[str, Any]
     trials: pd.DataFrame
-    changes: tuple[Change, ...]
+    changes: tuple[ServedArm, ...]
     latencies: tuple[Latency, ...]
     acceptance: tuple[Acceptance, ...]
     crossovers: tuple[Crossover, ...]
@@ -156,7 +156,7 @@ def serving(run: Run, baseline: str | None = None, bounds: Mapping[str, float] |
     )
 
 
-def _change(done: pd.DataFrame, arm: str, baseline: str, level: int) -> Change | None:
+def _change(done: pd.DataFrame, arm: str, baseline: str, level: int) -> ServedArm | None:
     at = done[done["concurrency"] == level]
     mine = at[at["arm"] == arm].groupby("block")["tokens_per_s"].mean().astype(float)
     if mine.empty:
@@ -171,10 +171,10 @@ def _change(done: pd.DataFrame, arm: str, baseline: str, level: int) -> Change |
     theirs = at[at["arm"] == baseline].groupby("block")["tokens_per_s"].mean().astype(float)
     both = np.log(pd.concat({"A": theirs, "B": mine}, axis=1).dropna())
     if arm == baseline or both.empty:
-        return Change(**common, **nothing)
+        return ServedArm(**common, **nothing)
     e = block_estimate(both)
     ratio, lo, hi = (None if x is None else math.exp(x) for x in (e.estimate, e.lo, e.hi))
-    return Change(
+    return ServedArm(
         **common,
         ratios=tuple(float(r) for r in np.exp(both["B"] - both["A"])),
         ratio=ratio,
@@ -242,7 +242,7 @@ def _acceptance(trials: pd.DataFrame, arm: str, offline: Mapping[str, Mapping[st
     )
 
 
-def _crossover(arm: str, changes: Sequence[Change]) -> Crossover:
+def _crossover(arm: str, changes: Sequence[ServedArm]) -> Crossover:
     points = [(c.concurrency, c.ratio) for c in changes if c.arm == arm and c.ratio is not None]
     above = [ratio > 1 for _, ratio in points]
     if not points or not any(above):
@@ -257,7 +257,7 @@ def _crossover(arm: str, changes: Sequence[Change]) -> Crossover:
     return Crossover(arm, 2 ** (math.log2(low) + share * (math.log2(high) - math.log2(low))), "up to there")
 
 
-def _cautions(changes: Sequence[Change], acceptance: Sequence[Acceptance]) -> list[str]:
+def _cautions(changes: Sequence[ServedArm], acceptance: Sequence[Acceptance]) -> list[str]:
     told = []
     fewest = min((len(c.ratios) for c in changes if c.ratios), default=0)
     if 0 < fewest < FEWEST:

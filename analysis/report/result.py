@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.comparison.factorial import Factorial
@@ -18,6 +19,7 @@ from analysis.comparison.scaling import Scaling
 from analysis.comparison.seed_study import SeedComparison
 from analysis.comparison.values import ValueComparison
 from analysis.measures.aggregate import TotalsComparison
+from analysis.measures.serving import Serving
 from analysis.measures.times_alone import TimesComparison
 from analysis.wording import Estimand
 
@@ -99,6 +101,11 @@ def scaling_json(found: Scaling) -> str:
     return _dump({"kind": "scaling", **_without(found)}, None, None)
 
 
+def serving_json(found: Serving, *, title: str | None = None, question: str | None = None) -> str:
+    """A serving experiment."""
+    return _dump({"kind": "serving", **_without(found)}, title, question)
+
+
 def totals_json(comparison: TotalsComparison) -> str:
     """Runs of which at least one has only totals."""
     rows = [{"subset": subset, "a": of_a, "b": of_b} for subset, of_a, of_b in comparison.rows]
@@ -127,7 +134,9 @@ def values_json(c: ValueComparison) -> str:
     return _dump({"kind": "values", "estimand": dataclasses.asdict(c.estimand), "pairs": pairs, **found}, None, None)
 
 
-def _without(comparison: TotalsComparison | TimesComparison | Factorial | Scaling, *left_out: str) -> dict[str, Any]:
+def _without(
+    comparison: TotalsComparison | TimesComparison | Factorial | Scaling | Serving, *left_out: str
+) -> dict[str, Any]:
     return {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison) if f.name not in left_out}
 
 
@@ -155,6 +164,8 @@ def as_json(value: Any) -> Any:
         return [as_json(row) for row in value.to_dict("records")]
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return as_json(value.tolist())
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
     if value is None or value is pd.NA:

@@ -36,6 +36,7 @@ from analysis.measures.headroom import Headroom
 from analysis.measures.lossless import Outputs
 from analysis.measures.missing import Bounds, Missing
 from analysis.measures.positions import Positions
+from analysis.measures.serving import Serving
 from analysis.measures.speed import Speed
 from analysis.measures.throughput import Throughput
 from analysis.measures.times_alone import TimesComparison
@@ -93,6 +94,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.definitions: dict[str, _Schema] = {}
+        self._classes: dict[str, type] = {}
 
     def of(self, annotation: Any) -> _Schema:
         origin, arguments = get_origin(annotation), get_args(annotation)
@@ -125,6 +127,8 @@ class _Builder:
 
     def _definition(self, cls: Any) -> _Schema:
         name = cls.__name__
+        if self._classes.setdefault(name, cls) is not cls:
+            raise TypeError(f"two classes of results are called {name}: {cls} and {self._classes[name]}")
         if name not in self.definitions:
             self.definitions[name] = {}  # a class may hold itself
             hints = get_type_hints(cls)
@@ -140,6 +144,7 @@ _PLAIN: dict[Any, _Schema] = {
     float: {"type": "number"},
     bool: {"type": "boolean"},
     type(None): {"type": "null"},
+    Any: {},
     pd.DataFrame: _ROWS,
 }
 
@@ -166,6 +171,7 @@ def json_schema() -> _Schema:
         },
         "factorial": get_type_hints(Factorial),
         "scaling": get_type_hints(Scaling),
+        "serving": get_type_hints(Serving),
         "totals": {
             **{name: a for name, a in get_type_hints(TotalsComparison).items() if name != "rows"},
             "rows": {"type": "array", "items": build.object({"subset": str, "a": Total, "b": Total})},

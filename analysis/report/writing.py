@@ -28,6 +28,7 @@ from analysis.report.result import (
     matrix_json,
     scaling_json,
     seeds_json,
+    serving_json,
     times_json,
     to_json,
     totals_json,
@@ -95,8 +96,9 @@ def write_scaling(found: Scaling, folder: Path) -> Path:
 def write_serving(found: Serving, folder: Path, *, title: str | None = None, question: str | None = None) -> Path:
     """Write the report of a serving experiment."""
     drawn = serving_plots.draw_all(found)
+    files = {RESULT: serving_json(found, title=title, question=question)}
     text = serving_sections.report(found, drawn, title=title, question=question)
-    return _write(folder, drawn, {}, text, _names((serving_plots.SERVING, serving_plots.SWEEP)))
+    return _write(folder, drawn, files, text, _names((serving_plots.SERVING, serving_plots.SWEEP)))
 
 
 def write_totals(comparison: TotalsComparison, folder: Path) -> Path:

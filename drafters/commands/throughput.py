@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from analysis.wording import counted
 from drafters.checkpoints.export import export_run
 from drafters.checkpoints.run_files import run_folder
 from drafters.config import read_yaml
-from drafters.decoding.decode import decode
 from drafters.prompts.sources import load_prompts, messages
 from drafters.provenance import environment
 from drafters.serving.loading import load_served
+from drafters.serving.offline import WHOLE_LAST_STEP, offline_counts
 from drafters.serving.plan import ArmPlan, ServingPlan, resolved, visits
 from drafters.settings import parse
 from drafters.target import smollm2
@@ -62,7 +63,7 @@ def run_plan(plan: ServingPlan, folder: Path, beside: Path, *, retry_failed: boo
     offline = {}
     if plan.check_offline and plan.temperature == 0:
         for name, arm_plan in plan.arms.items():
-            if (counts := offline_counts(plan, arm_plan, tokens, beside)) is not None:
+            if (counts := _counted_offline(plan, arm_plan, tokens, beside)) is not None:
                 say(f"{name}: counted by our own decoder")
                 offline[name] = counts
     manifest = record.finish(plan, offline, environment("cpu"), time.monotonic() - began)
@@ -92,13 +93,11 @@ def _is_run(reference: str) -> bool:
         return False
 
 
-def offline_counts(
+def _counted_offline(
     plan: ServingPlan, arm: ArmPlan, tokens: Sequence[Sequence[int]], beside: Path
-) -> dict[str, Any] | None:
-    """Drafts, drafted and accepted tokens of the arm's drafter in our own decoder, on the same prompts, one at a time.
-
-    None for an arm without one (plain decoding, a server that runs elsewhere, a drafter that no run of ours holds).
-    """
+) -> dict[str, int] | None:
+    """What the arm's engine should count; None for an arm without a drafter of ours (plain decoding, a server that
+    runs elsewhere, a checkpoint of others)."""
     own = arm.model if arm.engine == "draftlab" and arm.url is None else arm.drafter
     reference = arm.offline or own
     if reference is None:
@@ -111,20 +110,9 @@ def offline_counts(
     except DraftlabError as error:
         say(f"not counted offline: {error}")
         return None
-    if served.proposer is None:
-        return None
-    stops = frozenset() if plan.ignore_eos else served.target.stop_ids
-    steps = []
-    for prompt in tokens:
-        found = decode(served.target, served.proposer, [prompt], max_new_tokens=plan.max_tokens, stop_ids=stops)
-        steps += found.sequences[0].steps
-    drafted = [step for step in steps if step.drafted]
-    return {
-        "steps": len(steps),
-        "drafts": len(drafted),
-        "draft_tokens": sum(step.drafted for step in drafted),
-        "accepted": sum(step.accepted for step in drafted),
-    }
+    whole = arm.engine in WHOLE_LAST_STEP
+    counts = offline_counts(served, tokens, plan.max_tokens, ignore_eos=plan.ignore_eos, whole_last_step=whole)
+    return None if counts is None else asdict(counts)
 
 
 def say(line: str) -> None:

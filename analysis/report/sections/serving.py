@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.measures.serving import PERCENTILES, TIMES, Change, Serving
+from analysis.measures.serving import PERCENTILES, TIMES, ServedArm, Serving
 from analysis.report.markdown import escape, table
 from analysis.report.plots.style import Plot
 from analysis.wording import counted, number, p_value, percent
@@ -39,8 +39,8 @@ def report(s: Serving, plots: Sequence[Plot], *, title: str | None = None, quest
 
 ACCEPTANCE_NOTE = (
     "Tau is 1 + accepted / drafts over the steps in which tokens were drafted. 'Ours' is this project's decoder on the "
-    "same prompts and checkpoint. An engine may draft once more at the end of an answer, which adds a draft whose "
-    "tokens are cut off."
+    "same prompts and checkpoint, counted as the engine counts: vLLM counts the last step of an answer whole, although "
+    "the answer is cut within it. Where outputs are equal and counts are not, a draft token differed at a near tie."
 )
 
 
@@ -79,14 +79,14 @@ def arms(s: Serving) -> str:
     return table(headers, rows, numeric=7)
 
 
-def change(c: Change, s: Serving) -> str | None:
+def change(c: ServedArm, s: Serving) -> str | None:
     """``+12.3%``; None without a block that both finished."""
     if c.arm == s.baseline:
         return "baseline"
     return None if c.ratio is None else f"{100 * (c.ratio - 1):+.1f}%"
 
 
-def interval(c: Change) -> str | None:
+def interval(c: ServedArm) -> str | None:
     """The same for the interval."""
     if c.lo is None or c.hi is None:
         return None

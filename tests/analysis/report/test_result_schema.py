@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import run_command
-from analysis.report.result import matrix_json, seeds_json, to_json
+from analysis.measures.serving import serving
+from analysis.report.result import matrix_json, seeds_json, serving_json, to_json
 from analysis.report.result_schema import text
+from analysis.runlog.reading import Run
 from tests.analysis.importers import logs
 from tests.analysis.runs import prompts_of, study, two_runs, write_run
 
@@ -61,6 +64,21 @@ def test_comparisons_are_valid(valid, tmp_path):
         valid.validate(result)
         seen |= {key for key, value in result.items() if value not in (None, [], {})}
     assert {"speed", "throughput", "baseline", "published", "controls", "gain", "heterogeneity", "interactions"} <= seen
+
+
+def test_serving_experiments_are_valid(valid, tmp_path):
+    trials = [
+        {"trial": n, "block": n // 2, "order": n % 2, "arm": arm, "engine": "draftlab", "status": "ok"}
+        | {"concurrency": 8, "requests": 2, "duration_s": 1.0, "tokens_per_s": 10.0 + n}
+        | ({"drafts": 10, "draft_tokens": 30, "accepted": 9, "accepted_at": [6, 2, 1]} if arm == "draft" else {})
+        for n, arm in enumerate(["plain", "draft"] * 2)
+    ]
+    run = write_run(tmp_path / "serving", prompts_of([1]), trials=trials, **BARE)
+    result = json.loads(serving_json(serving(Run.open(run)), title="t"))
+    valid.validate(result)
+    assert result["trials"][1]["accepted_at"] == [6, 2, 1] and result["changes"][1]["ratio"] == pytest.approx(
+        math.sqrt(11 / 10 * 13 / 12), rel=1e-11
+    )
 
 
 def test_matrices_and_seeds_are_valid(valid, tmp_path):
