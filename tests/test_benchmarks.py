@@ -1,7 +1,9 @@
 """Every benchmark runs, in its fast mode: none can rot unseen. What they measure is not looked at here."""
 
 import json
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -94,6 +96,18 @@ class TestOfDrafters:
         found = last_line(capfd)
         taus = {found[name] for name in found if name.startswith("tau: ")}
         assert len(taus) == 1  # every way of evaluating gives the same steps
+
+    def test_load_generators(self, capfd, target, monkeypatch):
+        pytest.importorskip("reasoning_gym")
+        from benchmarks import load_generators
+
+        if not Path(load_generators.VLLM_PYTHON).exists():  # everything but the other generator
+            monkeypatch.setattr(load_generators, "VLLM_PYTHON", sys.executable)
+            monkeypatch.setattr(load_generators, "theirs", lambda url, asked, *_: load_generators.ours(url, asked))
+        call = [str(target), "--requests", "3", "--concurrency", "2", "--tokens", "4", "--rounds", "2"]
+        assert load_generators.main(call) == 0
+        found = last_line(capfd)
+        assert [len(speeds) for speeds in found["tokens_per_s"].values()] == [2, 2] and found["ratio"] > 0
 
     def test_decoding(self, capfd, target, tmp_path, monkeypatch):
         pytest.importorskip("reasoning_gym")
