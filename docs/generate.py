@@ -21,7 +21,7 @@ from analysis.importers.registry import FORMATS
 from analysis.report.markdown import escape, table
 from analysis.runlog.columns import FACTS, column_of
 from analysis.runlog.schema import KEY, NULLABLE, SCHEMA_VERSION, TABLES
-from analysis.wording import interval, number, p_value, signed
+from analysis.wording import interval, number, p_value, signed, times
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAN = read_plan(ROOT / "reports" / "plan.yaml")
@@ -126,10 +126,12 @@ def _in_words(entry: Entry) -> str | None:
         e = found["overall"]["estimate"]
         each = [x for x in found["per_seed"] if x is not None]
         alone = sum(x["verdict"] in ("A better", "B better") for x in each)
+        where = "first blocks" if found["protocol"] == "prefix" else "whole answers"
+        verdict = _AGAINST_FIRST.get(e["verdict"], e["verdict"])
         return (
-            f"**Trainings.** Over {len(each)} trainings of each arm {found['label_b']} against {found['label_a']} is "
-            f"[{e['verdict']}]({link}): {signed(e['estimate'])} ({interval(e['lo'], e['hi'])}). One training at a "
-            f"time, {alone} of the {len(each)} would have had a verdict."
+            f"**Trainings.** Over {len(each)} trainings of each arm and on {where}, {found['label_b']} against "
+            f"{found['label_a']} is [{verdict}]({link}): {signed(e['estimate'])} ({interval(e['lo'], e['hi'])}). One "
+            f"training at a time, {alone} of the {len(each)} would have had a verdict."
         )
     if found["kind"] == "matrix":
         words: dict[str, list[str]] = {}
@@ -148,6 +150,15 @@ def _in_words(entry: Entry) -> str | None:
         said = ", ".join(effects) or "no effect is statistically distinguishable from zero"
         count = len(found["effects"])
         return f"**Axes.** Verdicts among {count} main effects and interactions (Holm): [{said}]({link})."
+    if found["kind"] == "serving":
+        most = max(x["concurrency"] for x in found["changes"])
+        ratios = [
+            f"{x['arm']} {times(x['ratio'], x['lo'], x['hi'])}"
+            for x in found["changes"]
+            if x["ratio"] is not None and x["concurrency"] == most
+        ]
+        of = f"{found['baseline']} at {most} concurrent requests"
+        return f"**Serving.** [Throughput as a multiple of {of}]({link}): {', '.join(ratios)}."
     return None
 
 
@@ -158,8 +169,9 @@ def reports() -> str:
     for entry in PLAN.comparisons:
         headlines = _headlines(entry, _result(entry))
         said = "; ".join(
-            f"{e['verdict']}, {signed(e['estimate'])} ({interval(e['lo'], e['hi'])})"
-            + (f" {name}" if len(headlines) > 1 else "")
+            (f"{name}: " if len(headlines) > 1 else "")
+            + f"{_AGAINST_FIRST.get(e['verdict'], e['verdict'])}, "
+            + f"{signed(e['estimate'])} ({interval(e['lo'], e['hi'])})"
             for name, e in headlines
         )
         rows.append((f"[{entry.name}]({entry.folder}/report.md)", str(entry.question), said))
