@@ -34,8 +34,8 @@ from drafters.checkpoints.layouts import PLAIN, architecture
 from drafters.checkpoints.run_files import FINAL
 from drafters.decoding.decode import DecodeOutput, decode
 from drafters.decoding.ragged import RaggedCache
-from drafters.evaluation.controls import weights_of
 from drafters.evaluation.loading import common_target
+from drafters.evaluation.variants import weights_of
 from drafters.model.drafter import Drafter
 from drafters.model.head import Head
 from drafters.prompts.sources import PromptSource, load_prompts, messages

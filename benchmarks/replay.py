@@ -27,11 +27,11 @@ from drafters.axes import DrafterChoice, complete
 from drafters.checkpoints.folder import load_drafter
 from drafters.checkpoints.run_files import FINAL
 from drafters.evaluation.arms import BlockArm
-from drafters.evaluation.controls import weights_of
 from drafters.evaluation.generation import Generate, GenerateSettings
 from drafters.evaluation.loading import common_target
 from drafters.evaluation.replay import Replay, ReplaySettings
 from drafters.evaluation.rows import BatchRows
+from drafters.evaluation.variants import weights_of
 from drafters.model.drafter import Drafter
 from drafters.prompts.sources import Prompt
 from drafters.target.frozen import Target

@@ -19,6 +19,7 @@ from analysis.runlog.reading import Run
 from drafters.evaluation.controls import CONTROLS, control_run
 from drafters.evaluation.generation import GenerateSettings
 from drafters.evaluation.like import evaluation_of, sources_of
+from drafters.evaluation.lookup_first import lookup_first_run
 from drafters.evaluation.run import SETTINGS, evaluate
 from drafters.prompts.sources import (
     PromptSource,
@@ -38,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked.add_argument("--like", metavar="RUN", help="the prompts, protocol and settings of another run's evaluation")
     parser.add_argument("--evaluation", metavar="NAME", help="which evaluation, where the run of --like has several")
     parser.add_argument("--batch-size", type=int, help="prompts at once (32; generate: 1, which is timed)")
-    parser.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
+    variant = parser.add_mutually_exclusive_group()
+    variant.add_argument("--gate-control", choices=CONTROLS, help="evaluate a control of gated runs: RUN-<control>")
+    variant.add_argument(
+        "--with-lookup", action="store_true", help="evaluate the drafters with prompt lookup in front: RUN-lookup"
+    )
     parser.add_argument("--device", default=default_device())
     group = parser.add_argument_group("replay and generate")
     for name, of, text in (
@@ -79,9 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(
                 "--gate-control shuffled is for --protocol prefix or replay: decoding sees a few tokens at a time"
             )
-    runs = (
-        [str(control_run(Path(resolve(r)), args.gate_control)) for r in args.runs] if args.gate_control else args.runs
-    )
+    runs = args.runs
+    if args.gate_control:
+        runs = [str(control_run(Path(resolve(run)), args.gate_control)) for run in runs]
+    elif args.with_lookup:
+        runs = [str(lookup_first_run(Path(resolve(run)))) for run in runs]
     sources = like.sources if like else [parse_source(text) for text in args.prompts.split(",")]
     usual = like.evaluation.settings.get("batch_size") if like else None
     size = args.batch_size or usual or (1 if isinstance(settings, GenerateSettings) else 32)

@@ -17,9 +17,9 @@ from rich.text import Text
 from analysis.errors import Parser, run_command
 from analysis.runlog.addresses import resolve
 from drafters.decoding.decode import Decoded, decode
-from drafters.evaluation.arms import proposer_of
 from drafters.evaluation.generation import GenerateSettings
 from drafters.evaluation.loading import common_target, load_arm
+from drafters.evaluation.proposing import proposer_of
 from drafters.model.acceptance import StepCount
 from drafters.ranks import default_device
 from drafters.settings import parse

@@ -3,7 +3,7 @@
 Completions and chat completions, streamed or whole, /health, and /metrics under vLLM's names, over this package's own
 decoder with continuous batching. RUN_OR_TARGET is a run (its drafter, or its most frequent next tokens, propose), a
 drafter's checkpoint folder with ``--target``, or a target alone (plain decoding). ``--plain`` and ``--lookup`` (prompt
-lookup) leave the run's drafter aside.
+lookup) leave the run's drafter aside; ``--with-lookup`` copies where text recurs and drafts elsewhere.
 
 There is no authentication: the server listens on loopback unless ``--host`` says otherwise.
 """
@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--plain", action="store_true", help="plain decoding, without the run's drafter")
     kind.add_argument("--lookup", action="store_true", help="prompt lookup in place of a drafter")
+    kind.add_argument("--with-lookup", action="store_true", help="prompt lookup where text recurs, else the drafter")
     parser.add_argument("--target", metavar="REF", help="target of a checkpoint folder")
     parser.add_argument("--block-size", type=int, help="tokens verified a step (as trained)")
     parser.add_argument("--confidence", type=float, default=0.0, help="end a block where confidence falls below (0)")
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(
             f"serving requires the module {error.name}; install the extra: pip install 'draftlab[train,serve]'"
         ) from error
-    choice: Choice = "plain" if args.plain else "lookup" if args.lookup else "own"
+    chosen: dict[Choice, bool] = {"plain": args.plain, "lookup": args.lookup, "both": args.with_lookup}
+    choice: Choice = next((name for name, asked in chosen.items() if asked), "own")
     served = load_served(
         args.model,
         choice,

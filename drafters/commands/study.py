@@ -24,10 +24,12 @@ from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.run_files import run_folder
 from drafters.config import PromptList, RunConfig, Seeds, load_config, read_yaml
 from drafters.evaluation.baselines import LOOKUP, make_lookup_run, make_next_token_run
-from drafters.evaluation.controls import CONTROLS, control_folder, control_run, weights_of
+from drafters.evaluation.controls import CONTROLS, control_run
 from drafters.evaluation.generation import GenerateSettings
+from drafters.evaluation.lookup_first import VARIANT, lookup_first_run
 from drafters.evaluation.replay import ReplaySettings
 from drafters.evaluation.run import evaluate
+from drafters.evaluation.variants import variant_folder, weights_of
 from drafters.ranks import default_device, refuse_several_ranks
 from drafters.settings import Settings, parse
 from drafters.training.run import train
@@ -55,14 +57,15 @@ class StudySpeed(Settings):
 class Study(Settings):
     """A study file: arm configurations (beside it), a grid of values for fields of theirs (``drafter.num_layers:
     [1, 2, 3]``), of which every combination is a cell, further seeds with which each of them is trained, baselines
-    (run names with what they propose), runs whose gates are controlled for, the evaluation of all, and of some the
-    speed."""
+    (run names with what they propose), runs whose gates are controlled for, runs whose drafters are evaluated with
+    prompt lookup in front too, the evaluation of all, and of some the speed."""
 
     arms: tuple[str, ...]
     grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     baselines: dict[str, Literal["next-token", "prompt-lookup"]] | None = None
     gate_controls: tuple[str, ...] = ()
+    with_lookup: tuple[str, ...] = ()
     evaluation: StudyEvaluation
     speed: StudySpeed | None = None
 
@@ -129,10 +132,12 @@ def run_study(path: Path, device: str) -> list[Path]:
     arms = [run_folder(config.name, None) for config in configs]
     baselines = {run_folder(name, None): kind for name, kind in (study.baselines or {}).items()}
     gated = [run_folder(name, None) for name in study.gate_controls]
-    controls = [control_folder(folder, control) for folder in gated for control in CONTROLS]
-    folders = [*arms, *baselines, *controls]
+    copying = [run_folder(name, None) for name in study.with_lookup]
+    variants = [variant_folder(folder, control) for folder in gated for control in CONTROLS]
+    variants += [variant_folder(folder, VARIANT) for folder in copying]
+    folders = [*arms, *baselines, *variants]
     names = [folder.name for folder in folders]
-    for name in (*study.gate_controls, *(study.speed.runs if study.speed else ())):
+    for name in (*study.gate_controls, *study.with_lookup, *(study.speed.runs if study.speed else ())):
         if name not in names:
             raise DataError(f"{path}: {name} is no run of this study; its runs are {', '.join(names)}")
     for line in set_aside(folders):
@@ -145,6 +150,8 @@ def run_study(path: Path, device: str) -> list[Path]:
     for folder in gated:
         for control in CONTROLS:
             control_run(folder, control)
+    for folder in copying:
+        lookup_first_run(folder)
     asked = study.evaluation
     for settings in (None, *([ReplaySettings(max_new_tokens=asked.replay)] if asked.replay else ())):
         names = [str(folder) for folder in folders]

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from drafters.decoding.lookup import lookup
-from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer, Proposer
+from drafters.decoding.lookup import LONGEST, lookup
 from drafters.model.blocks import IGNORED
 from drafters.model.drafter import Context, Drafter
 from drafters.model.fusion import Contributions
@@ -215,13 +214,13 @@ class TrainingFreeArm:
 class LookupArm(TrainingFreeArm):
     """Prompt lookup (:mod:`drafters.decoding.lookup`) in prompt and answer so far."""
 
-    def __init__(self, block_size: int):
-        self.block_size = block_size
+    def __init__(self, block_size: int, least: int = 1, longest: int = LONGEST):
+        self.block_size, self.least, self.longest = block_size, least, longest
 
     def _of(self, passage: Passage) -> Tokens:
         drafts = np.full((len(passage.anchors), self.block_size - 1), NO_DRAFT)
         for row, anchor, size in zip(drafts, passage.anchors, passage.sizes, strict=True):
-            found = lookup(passage.tokens[: anchor + 1], int(size) - 1)
+            found = lookup(passage.tokens[: anchor + 1], int(size) - 1, self.longest, self.least)
             row[: len(found)] = found
         return drafts
 
@@ -258,22 +257,3 @@ class NextTokenArm(TrainingFreeArm):
         slots = np.arange(1, self.block_size)
         drafts = np.stack(chain, axis=1)[:, 1:]
         return np.where(slots < passage.sizes[:, None], drafts, NO_DRAFT)
-
-
-def proposer_of(arm: Arm, target: Target, block_size: int | None = None, confidence: float = 0.0) -> Proposer:
-    """What proposes an arm's tokens in the decoding loop, in blocks of at most ``block_size`` (default: the arm's).
-
-    ``confidence``: see :class:`~drafters.decoding.proposers.BlockProposer`. Raises ValueError for a block size or a
-    confidence that the arm cannot have.
-    """
-    if isinstance(arm, BlockArm):
-        return BlockProposer(target, arm.drafter, block_size, confidence)
-    if confidence:
-        raise ValueError("confidence requires a trained drafter")
-    size = arm.block_size if block_size is None else block_size
-    if not 2 <= size <= arm.block_size:
-        raise ValueError(f"block size {size} is not within 2..{arm.block_size}, that of the arm")
-    if isinstance(arm, NextTokenArm):
-        return NextTokenProposer(arm.successor, size)
-    assert isinstance(arm, LookupArm)
-    return LookupProposer(size)

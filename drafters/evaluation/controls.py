@@ -4,8 +4,8 @@
   dynamics' share, since the projection adapted to a gate that moved.
 * ``shuffled``: the gates of a prompt's tokens, dealt out among them at random: the same values, at wrong tokens.
 
-(The third control, a *trained* static gate, is an arm of its own: ``gate_input: none``.) A control is a run with
-its parent's weights and the change named in the manifest, ``runs/<parent>-<control>``, compared like any other.
+(The third control, a *trained* static gate, is an arm of its own: ``gate_input: none``.) A control is a variant of the
+gated run (drafters.evaluation.variants).
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from typing import Literal
 import torch
 
 from analysis.errors import DataError
-from analysis.runlog.addresses import MANIFEST
-from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import read_manifest
-from analysis.runlog.writing import RunWriter
 from drafters.checkpoints.mean_gate import MEAN_GATE
 from drafters.evaluation.arms import BlockArm, Passage
+from drafters.evaluation.variants import variant_run
 from drafters.keyed import permutation
 from drafters.model.drafter import Drafter
 from drafters.model.folding import fold_constants
@@ -32,11 +30,6 @@ from drafters.target.frozen import Target
 
 Control = Literal["frozen", "shuffled"]
 CONTROLS: tuple[Control, ...] = ("frozen", "shuffled")
-
-
-def control_folder(parent: Path, control: Control) -> Path:
-    """Where the run of a control lives: beside its parent."""
-    return parent.with_name(f"{parent.name}-{control}")
 
 
 def control_run(parent: Path, control: Control) -> Path:
@@ -48,24 +41,7 @@ def control_run(parent: Path, control: Control) -> Path:
     config = manifest.drafter.config if manifest.drafter else {}
     if config.get("fusion") != "gated" or config.get("gate_input") != "last":
         raise DataError(f"{parent}: --gate-control requires a drafter whose gate reads the token (fusion: gated)")
-    folder = control_folder(parent, control)
-    if not (folder / MANIFEST).exists():
-        change = {
-            "name": folder.name,
-            "label": f"{manifest.label or manifest.name}, gate {control}",
-            "parent": parent.name,
-            "variant": control,
-            "evaluations": {},
-            "tables": {},
-            "timings": {},
-        }
-        RunWriter(folder, manifest.model_copy(update=change)).save()
-    return folder
-
-
-def weights_of(folder: Path, manifest: Manifest) -> Path:
-    """Folder of the checkpoints that a run evaluates: its own, or its parent's."""
-    return (folder.parent / manifest.parent if manifest.parent else folder) / "checkpoints"
+    return variant_run(parent, control, f", gate {control}")
 
 
 def control_arm(variant: str, drafter: Drafter, final: Path, target: Target, device: str) -> BlockArm:

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from analysis.runlog.outputs import hash_of_tokens, repetition
 from drafters.decoding.decode import Decoded, DecodeOutput, Seconds, decode
 from drafters.decoding.sampling import Sampling
-from drafters.evaluation.arms import Arm, proposer_of
+from drafters.evaluation.arms import Arm
+from drafters.evaluation.proposing import proposer_of
 from drafters.evaluation.rows import BatchRows, acceptance_row, coverage, prompt_key
 from drafters.prompts.sources import Prompt, messages
 from drafters.target.frozen import Target

@@ -12,7 +12,9 @@ from drafters.checkpoints.folder import load_drafter, weights_sha256
 from drafters.checkpoints.run_files import FINAL
 from drafters.evaluation.arms import Arm, BlockArm, LookupArm
 from drafters.evaluation.baselines import LOOKUP, NEXT_TOKEN, load_next_token
-from drafters.evaluation.controls import control_arm, weights_of
+from drafters.evaluation.controls import control_arm
+from drafters.evaluation.lookup_first import VARIANT, LookupFirstArm
+from drafters.evaluation.variants import weights_of
 from drafters.target.frozen import Target
 
 
@@ -36,7 +38,7 @@ def common_target(folders: Sequence[Path], device: str) -> Target:
 
 
 def load_arm(folder: Path, target: Target, device: str) -> Arm:
-    """The trained drafter, the control, or the baseline of a run folder.
+    """The trained drafter, the variant, or the baseline of a run folder.
 
     Raises DataError if it has no weights, or others than it was trained to.
     """
@@ -56,6 +58,8 @@ def load_arm(folder: Path, target: Target, device: str) -> Arm:
             f"{final}: not the weights whose logs {folder} holds (sha256 recorded: {recorded[:12]}); "
             "bring those back, or move the run away and train it again"
         )
+    if manifest.variant == VARIANT:
+        return LookupFirstArm(drafter, target, device)
     if manifest.variant:
         return control_arm(manifest.variant, drafter, final, target, device)
     return BlockArm(drafter, target, device)

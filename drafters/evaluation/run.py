@@ -14,13 +14,13 @@ from analysis.runlog.addresses import resolve
 from analysis.runlog.manifest import Evaluation, settings_hash
 from analysis.runlog.reading import read_manifest
 from drafters.checkpoints.run_files import TRAINING_PROMPTS
-from drafters.evaluation.controls import weights_of
 from drafters.evaluation.gates import GATE_SAMPLING
 from drafters.evaluation.generation import Generate, GenerateSettings
 from drafters.evaluation.loading import common_target, load_arm
 from drafters.evaluation.prefix import Prefix
 from drafters.evaluation.replay import Replay, ReplaySettings
 from drafters.evaluation.stage import Evaluated, begin, finish
+from drafters.evaluation.variants import weights_of
 from drafters.progress import progress
 from drafters.prompts.sources import (
     Prompt,

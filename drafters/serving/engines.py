@@ -72,7 +72,7 @@ def _fill(part: str, words: dict[str, str]) -> str:
 
 def _drafting(arm: ArmPlan, drafter: str | None) -> Sequence[str]:
     if arm.engine == "draftlab":
-        flags = [] if arm.proposer == "own" else [f"--{arm.proposer}"]
+        flags = {"own": [], "both": ["--with-lookup"]}.get(arm.proposer, [f"--{arm.proposer}"])
         flags += [] if arm.block_size is None else ["--block-size", str(arm.block_size)]
         return [*flags, *(["--confidence", str(arm.confidence)] if arm.confidence else [])]
     if drafter is None:

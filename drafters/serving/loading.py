@@ -11,12 +11,15 @@ from analysis.runlog.addresses import MANIFEST, find_runs_folder
 from drafters.axes import DrafterConfig
 from drafters.checkpoints.folder import load_drafter
 from drafters.decoding.proposers import Proposer
-from drafters.evaluation.arms import Arm, BlockArm, LookupArm, proposer_of
+from drafters.evaluation.arms import Arm, BlockArm, LookupArm
 from drafters.evaluation.loading import common_target, load_arm
+from drafters.evaluation.lookup_first import LookupFirstArm
+from drafters.evaluation.proposing import proposer_of
 from drafters.target.frozen import Target
 
-#: ``own``: what the run or checkpoint was made for. The others leave its drafter aside.
-Choice = Literal["own", "plain", "lookup"]
+#: ``own``: what the run or checkpoint was made for. ``both``: its drafter with prompt lookup in front. The others leave
+#: its drafter aside.
+Choice = Literal["own", "both", "plain", "lookup"]
 
 
 LOOKUP_BLOCK = 8
@@ -54,11 +57,11 @@ def load_served(
     arm: Arm | None = None
     if folder is not None:
         loaded, name = common_target([folder], device), folder.name
-        if choice == "own":
+        if choice in ("own", "both"):
             arm = load_arm(folder, loaded, device)
     elif target is not None:
         loaded, name = Target.load(target, dtype=dtype, device=device), Path(reference).name
-        if choice == "own":
+        if choice in ("own", "both"):
             drafter = load_drafter(reference)
             _check_fits(drafter.config, loaded, reference)
             arm = BlockArm(drafter, loaded, device)
@@ -73,6 +76,10 @@ def _proposer(
 ) -> Proposer | None:
     if choice == "lookup":
         arm = LookupArm(block_size or LOOKUP_BLOCK)
+    if choice == "both":
+        if not isinstance(arm, BlockArm):
+            raise UsageError(f"{reference}: --with-lookup requires a trained drafter")
+        arm = LookupFirstArm(arm.drafter, target, str(target.device))
     try:
         if arm is not None:
             return proposer_of(arm, target, block_size, confidence)

@@ -27,7 +27,7 @@ class ArmPlan(Settings):
     engine: Literal["draftlab", "vllm", "sglang", "llama.cpp"] = "draftlab"
     model: str | None = None
     drafter: str | None = None
-    proposer: Literal["own", "plain", "lookup"] = "own"
+    proposer: Literal["own", "both", "plain", "lookup"] = "own"
     block_size: int | None = Field(default=None, ge=2)
     confidence: float = Field(default=0.0, ge=0, lt=1)
     options: tuple[str, ...] = ()

@@ -127,11 +127,14 @@ class FusionDraftModel(DFlashQwen3Model):
             weight = self._own(layer, f"{name}.weight")
             assert weight is not None
             return weight, self._own(layer, f"{name}.bias")
-        attention = self.layers[layer].self_attn
-        start = attention.q_size + place * attention.kv_size
-        rows = slice(start, start + attention.kv_size)
-        bias = attention.qkv_proj.bias
-        return attention.qkv_proj.weight[rows], None if bias is None else bias[rows]
+        # vLLM's own copy: a CPU build packs the layers' weights and leaves nothing to slice
+        weight, bias = self._fused_kv_weight, self._fused_kv_bias
+        if weight is None:
+            raise NotImplementedError("layer-wise fusion with shared K/V requires draft weights without quantization")
+        row = 2 * layer + place
+        return weight.unflatten(0, (-1, self._kv_size))[row], None if bias is None else bias.view(-1, self._kv_size)[
+            row
+        ]
 
 
 def _inside(name: str, fusion: str) -> str:

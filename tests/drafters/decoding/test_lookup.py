@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from drafters.decoding.lookup import lookup
 
 
-def plainly(tokens, count, longest):
+def plainly(tokens, count, longest, least):
     """The same by its definition, with lists: the copy reads what it has just written."""
-    for n in range(longest, 0, -1):
+    for n in range(longest, least - 1, -1):
         for start in range(len(tokens) - n - 1, -1, -1):
             if tokens[start : start + n] == tokens[-n:]:
                 text = list(tokens)
@@ -20,11 +20,12 @@ def plainly(tokens, count, longest):
     return []
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 9), st.integers(1, 4))
-def test_the_draft_is_that_of_a_plain_search(tokens, count, longest):
-    found = lookup(tokens, count, longest)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 9), st.integers(1, 4), st.integers(0, 3))
+def test_the_draft_is_that_of_a_plain_search(tokens, count, longest, fewer):
+    least = max(1, longest - fewer)
+    found = lookup(tokens, count, longest, least)
     assert found.dtype == np.int64
-    assert found.tolist() == plainly(tokens, count, longest)
+    assert found.tolist() == plainly(tokens, count, longest, least)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,6 @@ def test_known_cases(tokens, draft):
 
 
 def test_impossible_requests_are_refused():
-    for count, longest in ((-1, 3), (3, 0)):
+    for count, longest, least in ((-1, 3, 1), (3, 0, 1), (3, 2, 3), (3, 2, 0)):
         with pytest.raises(ValueError):
-            lookup([1, 2], count, longest)
+            lookup([1, 2], count, longest, least)

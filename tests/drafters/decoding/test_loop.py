@@ -6,6 +6,8 @@ import torch
 
 from drafters.axes import DrafterChoice, complete
 from drafters.decoding.decode import decode
+from drafters.decoding.lookup import lookup
+from drafters.decoding.lookup_first import LookupFirst
 from drafters.decoding.loop import Loop
 from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer, NoProposer
 from drafters.decoding.rows import Request
@@ -33,6 +35,7 @@ def proposers(target):
         "next token": NextTokenProposer(successor_of(target), 3),
         "drafter": BlockProposer(target, drafter_for(target)),
         "confident": BlockProposer(target, drafter_for(target), confidence=0.02),
+        "lookup first": LookupFirst(BlockProposer(target, drafter_for(target), confidence=0.02), least=1),
     }
 
 
@@ -42,7 +45,7 @@ def alone(target, i, sampling=None):
     ).sequences[0].tokens  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["plain", "lookup", "next token", "drafter", "confident"])
+@pytest.mark.parametrize("name", ["plain", "lookup", "next token", "drafter", "confident", "lookup first"])
 def test_rows_come_and_go(tiny, name):
     loop = Loop(tiny, proposers(tiny)[name])
     requests = [Request(p, n, i) for i, (p, n) in enumerate(zip(PROMPTS, LIMITS, strict=True))]
@@ -89,6 +92,23 @@ def test_lookup_finds_what_repeats(tiny):
     drafted = sum(step.drafted for step in found.steps)
     assert 0 < drafted <= 5 * len(found.steps)
     assert all(step.accepted <= step.drafted for step in found.steps)
+
+
+@torch.inference_mode()
+def test_lookup_comes_before_the_drafter(tiny):
+    first = proposers(tiny)["lookup first"]
+    alike = BlockProposer(tiny, drafter_for(tiny), confidence=0.02)
+    repeats, fresh = Request([5, 60, 7, 5, 60, 7, 5], 9), Request([41, 52, 63], 9)
+    drafts = {}
+    for proposer in (first, alike):
+        loop = Loop(tiny, proposer)
+        rows = loop.admit([repeats, fresh])
+        rows[0].tokens[:], rows[1].tokens[:] = [60], [8]
+        drafts[proposer] = proposer.propose(rows, [5, 4], loop.cache.rows, tiny.device)
+    copied, drafted = drafts[first], drafts[alike]
+    assert copied.sizes == [5, drafted.sizes[1]]
+    assert copied.ids[0].tolist() == [60, *lookup([5, 60, 7, 5, 60, 7, 5, 60], 4)]
+    assert copied.ids[1, : copied.sizes[1]].tolist() == drafted.ids[1, : drafted.sizes[1]].tolist()
 
 
 def test_next_tokens_are_a_chain(tiny):

@@ -13,6 +13,7 @@ from scipy import stats
 
 from drafters.decoding import loop as loop_module
 from drafters.decoding.decode import decode
+from drafters.decoding.lookup_first import LookupFirst
 from drafters.decoding.proposers import BlockProposer, LookupProposer, NextTokenProposer
 from drafters.decoding.sampling import Sampling, accept_sampled
 from drafters.model.drafter import Context, Drafter
@@ -173,6 +174,11 @@ def accept_all(draft, q, p, generator):
 def no_residual(draft, q, p, generator):
     accepted, _ = accept_sampled(draft, q, p, generator)
     return accepted, int(torch.multinomial(p[accepted], 1, generator=generator))
+
+
+def test_lookup_before_a_drafter_keeps_the_distribution(target):
+    drafter = BlockProposer(target, ScriptedDrafter(target, DRAFTERS["uniform"]))
+    assert p_value(target, LookupFirst(drafter, least=1), Sampling(1.0)) > REJECT
 
 
 @pytest.mark.parametrize("broken", [accept_all, no_residual])

@@ -19,6 +19,8 @@ from drafters.decoding.decode import decode
 from drafters.decoding.lookup import lookup
 from drafters.evaluation.arms import CANDIDATES, NO_DRAFT, BlockArm, LookupArm, NextTokenArm, Passage
 from drafters.evaluation.generation import top_two_margin
+from drafters.evaluation.lookup_first import LookupFirstArm
+from drafters.evaluation.proposing import proposer_of
 from drafters.evaluation.replay import Replay, ReplaySettings, count_anchors, walk
 from drafters.prompts.sources import messages
 from drafters.target.frozen import Target
@@ -56,12 +58,14 @@ def stopping(tiny, overfitted, monkeypatch):
     return tiny
 
 
-@pytest.mark.parametrize(("limit", "block_size"), [(32, None), (21, 5)])
-def test_the_walk_is_decoding_step_by_step(stopping, overfitted, arm, limit, block_size):
-    prompts = overfitted[1]
+@pytest.mark.parametrize(
+    ("kind", "limit", "block_size"), [(BlockArm, 32, None), (BlockArm, 21, 5), (LookupFirstArm, 32, 6)]
+)
+def test_the_walk_is_decoding_step_by_step(stopping, overfitted, kind, limit, block_size):
+    prompts, arm = overfitted[1], kind(load_drafter(overfitted[0]), stopping)
     (rows,) = replay(stopping, prompts, [arm], max_new_tokens=limit, block_size=block_size, keep_output=True)
     encoded = [stopping.encode_chat(messages(prompt)) for prompt in prompts]
-    decoded = decode(stopping, arm.drafter, encoded, max_new_tokens=limit, block_size=block_size).sequences
+    decoded = decode(stopping, proposer_of(arm, stopping, block_size), encoded, max_new_tokens=limit).sequences
     outputs = {row["prompt_id"]: row for row in rows["prompts"]}
     endings, compared = Counter(), 0
     for prompt, asked, found in zip(prompts, encoded, decoded, strict=True):
@@ -329,6 +333,22 @@ def test_a_conversation_goes_on_with_the_targets_own_answers(trained, monkeypatc
 def test_what_belongs_to_generate_is_refused(trained, capsys):
     assert run(evaluate, "arm", *COMMON, "--temperature", "1") == 64
     assert "--temperature is for --protocol generate" in capsys.readouterr().err
+
+
+def test_lookup_in_front_is_a_run_beside_its_parent(trained, capsys):
+    assert run(evaluate, "arm", "--with-lookup", *COMMON) == 0
+    assert run(evaluate, "arm", *COMMON) == 0
+    found = Run.open("arm-lookup").manifest
+    assert (found.parent, found.variant, found.label) == (
+        "arm",
+        "lookup",
+        f"{Run.open('arm').manifest.label or 'arm'} + lookup",
+    )
+    assert rows("arm-lookup", "prompts")["output_hash"].tolist() == rows("arm", "prompts")["output_hash"].tolist()
+    assert not Run.open("arm-lookup").has("gate_stats")
+    assert run(baseline, "arm.yaml", "--kind", "prompt-lookup") == 0
+    assert run(evaluate, "prompt-lookup", "--with-lookup", *COMMON) == 65
+    assert "requires a run of a trained drafter" in capsys.readouterr().err
 
 
 def test_baselines_are_evaluated_beside_an_arm(trained):
