@@ -109,6 +109,19 @@ class TestOfDrafters:
         found = last_line(capfd)
         assert [len(speeds) for speeds in found["tokens_per_s"].values()] == [2, 2] and found["ratio"] > 0
 
+    def test_block_rules(self, capfd, target, tmp_path, monkeypatch):
+        pytest.importorskip("reasoning_gym")
+        from benchmarks import block_rules
+
+        monkeypatch.setattr(block_rules, "load_drafter", lambda folder: self.drafter(target))
+        monkeypatch.setattr(block_rules, "common_target", lambda folders, device: self.loaded(target))
+        monkeypatch.setattr(block_rules, "weights_of", lambda folder, manifest: folder)
+        monkeypatch.setattr(block_rules, "read_manifest", lambda folder: None)
+        assert block_rules.main([str(tmp_path), "--prompts", "2", "--tokens", "6"]) == 0
+        found = last_line(capfd)["rules"]
+        assert found["plain"]["verified"] == found["plain"]["tau"] == found["plain"]["speed_up"] == 1
+        assert {"lookup, block 4", "block 3, with lookup", "confidence 0.4"} <= set(found)
+
     def test_decoding(self, capfd, target, tmp_path, monkeypatch):
         pytest.importorskip("reasoning_gym")
         from benchmarks import decoding
