@@ -17,7 +17,7 @@ from analysis.commands.show import show
 from analysis.comparison.factorial import compare_factorial
 from analysis.comparison.matrix import compare_many
 from analysis.comparison.pairwise import compare_runs
-from analysis.comparison.question import margin_of, require_coverage
+from analysis.comparison.question import margin_of, of_evaluation, require_coverage
 from analysis.comparison.rules import Rule, exit_code, judge, parse_rule
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import UsageError
@@ -68,6 +68,8 @@ def carry_out(args: argparse.Namespace) -> int:
     margin_of(args.margin)  # report invalid arguments before large logs are read
     require_coverage(args.min_coverage)
     if (column := values.column_of(args)) is not None:
+        if args.evaluation is not None:
+            raise UsageError("--evaluation is for runs; tables with one number per prompt hold no evaluations")
         return values.compare_tables(args, column, rules)
     with tempfile.TemporaryDirectory() as folder:
         opened = _open(args, Path(folder))
@@ -96,7 +98,10 @@ def _open(args: argparse.Namespace, folder: Path) -> _Opened:
         if label and len(args.runs) == 2:
             opened[number] = _changed(opened[number], label=label)
     runs = iter(opened)
-    return _Opened(*([next(runs) for _ in group] for group in named))
+    groups = [[next(runs) for _ in group] for group in named]
+    if args.evaluation is not None:
+        groups, args.protocol = of_evaluation(groups, args.evaluation, args.protocol)
+    return _Opened(*groups)
 
 
 def _with_target(run: Run, name: str) -> Run:

@@ -21,8 +21,9 @@ from analysis.importers.direct import open_references
 from analysis.keys import natural
 from analysis.measures.aggregate import has_totals_alone
 from analysis.runlog.counting import counting_of
+from analysis.runlog.evaluations import named, only
 from analysis.runlog.identities import broken_identities
-from analysis.runlog.load import Evaluated, load, protocols
+from analysis.runlog.load import Evaluated, SeveralEvaluations, load, protocols
 from analysis.runlog.reading import Run
 from analysis.runlog.steps import require_conforming
 from analysis.stats.cluster import partition
@@ -63,12 +64,16 @@ def check(run: Run) -> Report:
     if tables_hold:
         for protocol in sorted(protocols(run)) if run.has("prompts") else ():
             try:
-                evaluated = load(run, protocol)
+                evaluations = [("", load(run, protocol))]
+            except SeveralEvaluations:
+                keys = named(run, protocol=protocol)
+                evaluations = [(f"evaluation {key}, ", load(only(run, key, protocol), protocol)) for key in keys]
             except DataError as error:
                 faults.append(str(error))
                 continue
-            faults += broken_identities(evaluated)
-            _claims_of_protocol(evaluated, can, cannot)
+            for evaluation, evaluated in evaluations:
+                faults += broken_identities(evaluated)
+                _claims_of_protocol(evaluated, evaluation + protocol, can, cannot)
         _claims_of_run(run, can, cannot)
     return Report(tuple(faults), tuple(can), tuple(cannot))
 
@@ -96,8 +101,8 @@ def _fault_of_table(run: Run, name: str) -> str | None:
     return None
 
 
-def _claims_of_protocol(evaluated: Evaluated, can: list[Claim], cannot: list[Claim]) -> None:
-    protocol, rows = evaluated.protocol, evaluated.prompts
+def _claims_of_protocol(evaluated: Evaluated, protocol: str, can: list[Claim], cannot: list[Claim]) -> None:
+    rows = evaluated.prompts
     usable = rows[rows["problem"].isna()]
     n, steps = len(usable), int(usable["steps"].sum())
     if not n:
@@ -125,7 +130,7 @@ def _claims_of_protocol(evaluated: Evaluated, can: list[Claim], cannot: list[Cla
     else:
         text = f"{protocol}: show acceptance by draft position (the slots at risk are not logged)"
         cannot.append(Claim("positions", text))
-    counting = counting_of(evaluated.run.manifest, protocol)
+    counting = counting_of(evaluated.run.manifest, evaluated.protocol)
     can.append(Claim("counting", f"{protocol}: use a known counting convention: {counting}"))
 
 

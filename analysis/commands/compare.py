@@ -118,6 +118,9 @@ def _parser() -> Parser:
     for side in "ab":
         parser.add_argument(f"--label-{side}", metavar="TEXT", help=f"name of arm {side.upper()} in the report")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that both runs have")
+    parser.add_argument(
+        "--evaluation", metavar="NAME", help="which evaluation, where a run holds several of one protocol"
+    )
     parser.add_argument("--metric", choices=wording.METRICS, help="headline metric")
     parser.add_argument("--margin", type=finite, metavar="TOKENS", help="largest difference that counts as equivalent")
     parser.add_argument("--hypothesis", metavar="TEXT", help="hypothesis to record in the report")

@@ -24,6 +24,7 @@ from rich.table import Table
 from analysis import wording
 from analysis.commands.log_options import add_log_options, log_options
 from analysis.comparison.pairwise import Comparison, compare_runs
+from analysis.comparison.question import of_evaluation
 from analysis.comparison.seed_study import compare_seeds
 from analysis.errors import Parser, UsageError, finite, out_folder
 from analysis.importers.direct import open_references
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         opened = open_references([*args.runs, *(args.vs or ())], Path(folder), options=log_options(args))
         a, b = opened[: len(args.runs)], opened[len(args.runs) :]
+        if args.evaluation is not None:
+            (a, b), args.protocol = of_evaluation((a, b), args.evaluation, args.protocol)
         asked = {"protocol": args.protocol, "metric": args.metric}
         if args.vs:
             from analysis.commands import plan  # imports matplotlib, which two runs do not need
@@ -136,5 +139,8 @@ def _parser() -> Parser:
     add_log_options(parser)
     parser.add_argument("--out", type=out_folder, metavar="DIR", help="write the plan's figure to this folder")
     parser.add_argument("--protocol", choices=list(wording.HEADLINES), help="default: the first that all runs have")
+    parser.add_argument(
+        "--evaluation", metavar="NAME", help="which evaluation, where a run holds several of one protocol"
+    )
     parser.add_argument("--metric", choices=wording.METRICS)
     return parser

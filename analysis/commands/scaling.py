@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="runs that differ in the axis, of one series or more")
     parser.add_argument("--over", required=True, metavar="AXIS", help="depth, target-layers, examples or compute")
     parser.add_argument("--protocol", help="replay, generate or prefix (default: the first that all runs have)")
+    parser.add_argument("--evaluation", metavar="NAME", help="which, where a run holds several of one protocol")
     parser.add_argument("--metric", help="key of the headline's metric, such as tau_mean")
     parser.add_argument("--out", type=out_folder, metavar="DIR", help="output folder")
     parser.add_argument("--force", action="store_true", help="replace a report of the plan")
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     args = parser.parse_args(argv)
+    from analysis.comparison.question import of_evaluation
     from analysis.comparison.scaling import compare_scaling  # takes a second to import, which --help skips
     from analysis.importers.direct import open_references
     from analysis.report.sections import scaling as sections
@@ -37,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         opened = open_references(args.runs, Path(folder), strict=False, allow_incomplete=False)
+        if args.evaluation is not None:
+            (opened,), args.protocol = of_evaluation([opened], args.evaluation, args.protocol)
         found = compare_scaling(opened, args.over, protocol=args.protocol, metric=args.metric)
         report = write_scaling(found, folder_of(args, f"{opened[0].name}-by-{args.over}"))
     lines = [sections.headline(found), *(f"caution: {what}: {text}" for what, text in sections.cautions(found))]

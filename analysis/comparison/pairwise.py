@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.cautions import Caution, caution
 from analysis.comparison.facts import ArmSummary, DatasetFacts, dataset_facts, labels, reference_of
-from analysis.comparison.question import headline_of, listed, margin_of, open_run, pick, require_coverage
+from analysis.comparison.question import headline_of, listed, margin_of, of_evaluation, open_run, pick, require_coverage
 from analysis.display import Shown
 from analysis.errors import DataError
 from analysis.keys import natural
@@ -133,6 +133,7 @@ def compare_runs(
     run_b: Run | Path | str,
     *,
     protocol: str | None = None,
+    evaluation: str | None = None,
     metric: str | None = None,
     margin: float | None = None,
     hypothesis: str | None = None,
@@ -152,7 +153,8 @@ def compare_runs(
     A run is a Run, a path, an fsspec address or a name under ``runs/``. ``metric`` is the headline's key: of protocol
     ``replay`` or ``generate`` (``tau_pooled``, the default, or ``tau_mean``) or ``prefix`` (``accepted_length``); by
     default that of the first protocol, in this order, that both runs, and the controls, have. ``margin``: a difference
-    within it counts as none (in the metric's unit).
+    within it counts as none (in the metric's unit). ``evaluation``: the name of an evaluation, or its beginning, for
+    runs that hold several of one protocol; its protocol is then the headline's.
     ``datasets``: compare only these. ``controls``: runs that separate the dynamics of B's gate from its mean
     (:mod:`analysis.measures.controls`). ``earlier``: further runs whose exploratory prompts cannot confirm. Each of
     the three may be a single value.
@@ -160,17 +162,21 @@ def compare_runs(
     that timed an arm again, for a verdict on speed over sessions (:mod:`analysis.measures.sessions`).
     ``sequential``: also a test that stays valid if the comparison is repeated as prompts come in.
 
-    Raises UsageError for an unknown protocol or metric, a metric of another protocol, a margin that is not positive,
-    or a ``min_coverage`` that is not between 0 and 1. Raises DataError for runs that cannot be read or compared:
-    unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data set, pairs
-    under ``min_coverage`` of the larger run; and under ``strict`` also for any lost prompt, an unknown target, and
-    unusable gates.
+    Raises UsageError for an unknown protocol, evaluation or metric, a metric of another protocol, a margin that is not
+    positive, or a ``min_coverage`` that is not between 0 and 1. Raises DataError for runs that cannot be read or
+    compared: unfinished (unless ``allow_incomplete``), targets known and different, no common prompts, an unknown data
+    set, pairs under ``min_coverage`` of the larger run; and under ``strict`` also for any lost prompt, an unknown
+    target, and unusable gates.
     """
     margin = margin_of(margin)
     require_coverage(min_coverage)
     datasets = None if datasets is None else listed(datasets)
-    a, b, *others = (open_run(run, allow_incomplete) for run in (run_a, run_b, *listed(earlier)))
-    control_runs = [open_run(run, allow_incomplete) for run in listed(controls)]
+    named = (run_a, run_b, earlier, controls, () if baseline is None else baseline, sessions_a, sessions_b)
+    opened = [[open_run(run, allow_incomplete) for run in listed(group)] for group in named]
+    if evaluation is not None:
+        opened, protocol = of_evaluation(opened, evaluation, protocol)
+    (a,), (b,), others, control_runs, baselines, again_a, again_b = opened
+    plain = next(iter(baselines), None)
     for run in (a, *control_runs):
         require_same_target(run, b, strict=strict)
     asked = protocol or metric
@@ -205,8 +211,6 @@ def compare_runs(
     rows = compare_arms(a, b, protocol)
     published = published_for(a.manifest.target, _temperature(a, protocol), by_dataset)
     histories = load_history(a), load_history(b)
-    again_a, again_b = ([open_run(run, allow_incomplete) for run in listed(s)] for s in (sessions_a, sessions_b))
-    plain = open_run(baseline, allow_incomplete) if baseline is not None else None
     other, not_shown = _other_protocols(a, b, protocol, datasets)
     gates_a, gates_b, unusable = _gates(first, second, strict)
     gain = gain_by_spread(pairs, gates_a, gates_b)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import DataError, UsageError
+from analysis.runlog.evaluations import choose
 from analysis.runlog.load import Evaluated, protocols
 from analysis.runlog.reading import Run
 from analysis.stats.inference import FINEST
@@ -39,6 +40,16 @@ def require_coverage(share: float) -> None:
 def open_run(run: Run | Path | str, allow_incomplete: bool) -> Run:
     """The run, opened if it is not yet. Raises DataError as :meth:`Run.open` does."""
     return run if isinstance(run, Run) else Run.open(run, allow_incomplete=allow_incomplete)
+
+
+def of_evaluation(groups: Sequence[Sequence[Run]], name: str, protocol: str | None) -> tuple[list[list[Run]], str]:
+    """Groups of runs, all under evaluation ``name`` (:func:`analysis.runlog.evaluations.choose`), and its protocol.
+    Raises UsageError as that does, and where ``protocol`` is another one."""
+    chosen, of_name = choose([run for group in groups for run in group], name)
+    if protocol not in (None, of_name):
+        raise UsageError(f"evaluation {name} is of protocol '{of_name}', not '{protocol}'; give one of the two")
+    runs = iter(chosen)
+    return [[next(runs) for _ in group] for group in groups], of_name
 
 
 def headline_of(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from analysis.errors import DataError
 from analysis.keys import KeyIndex
 from analysis.runlog.counting import counting_of
+from analysis.runlog.evaluations import described, named
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import KEY, PAIR_KEY
 from analysis.runlog.step_counts import Steps
@@ -22,6 +23,11 @@ from analysis.runlog.steps import FOUND_BY, reduce_steps
 _NULLABLE = {pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get
 _OF_PROMPTS = ("dataset", "cluster_id", "category", "study_role", "seen", "repetition", "steps", "output_tokens")
 _PROMPT_COLUMNS = (*KEY, *_OF_PROMPTS)
+
+
+class SeveralEvaluations(DataError):
+    """Several evaluations of a run, under one protocol, have prompts in common."""
+
 
 #: Reasons why a prompt has no value.
 NO_VALUE = "no value (null or NaN)"
@@ -101,11 +107,16 @@ def _index(run: Run, protocol: str, table: pa.Table) -> KeyIndex:
     if once.repeated:
         frame = table.to_pandas(types_mapper=_NULLABLE)
         repeated = frame[frame.duplicated(list(PAIR_KEY), keep=False)]
-        raise DataError(
+        where = (
             f"{run.address}: {len(repeated.drop_duplicates(list(PAIR_KEY)))} prompts were evaluated more than once "
-            f"under protocol '{protocol}' ({listing(repeated['prompt_id'])}; eval_id {listing(repeated['eval_id'])}); "
-            "keep one evaluation of each prompt in a run"
+            f"under protocol '{protocol}' ({listing(repeated['prompt_id'])}; eval_id {listing(repeated['eval_id'])})"
         )
+        if index.repeated:
+            raise DataError(f"{where}, within one evaluation; keep one row of each prompt")
+        ids = set(repeated["eval_id"])
+        known = {key: e for key, e in named(run, protocol=protocol).items() if key in ids}
+        choices = described(known) if len(known) == len(ids) else listing(ids)
+        raise SeveralEvaluations(f"{where}; choose one of its evaluations with --evaluation NAME: {choices}")
     return index
 
 

@@ -84,12 +84,16 @@ def rows_to_table(name: str, rows: Sequence[Mapping[str, Any]] | Mapping[str, An
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder opened for reading, local or behind any fsspec address."""
+    """A run folder opened for reading, local or behind any fsspec address.
+
+    ``chosen``: (protocol, eval_id) where one evaluation of that protocol was chosen: rows of the others are not read.
+    """
 
     address: str
     manifest: Manifest
     filesystem: fsspec.AbstractFileSystem
     root: str
+    chosen: tuple[str, str] | None = None
 
     @classmethod
     def open(cls, reference: str | Path, *, allow_incomplete: bool = False) -> Run:
@@ -153,16 +157,28 @@ class Run:
             yield self.read_part(name, path, columns)
 
     def read_part(self, name: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """One part file of table ``name``, conformed; only the requested columns are read."""
+        """One part file of table ``name``, conformed; only the requested columns are read, of the chosen rows."""
+        choosing = self.chosen is not None and "eval_id" in TABLES[name].names
+        wanted = columns if columns is None or not choosing else list(dict.fromkeys([*columns, "eval_id", "protocol"]))
         try:
             with self.filesystem.open(path, "rb") as file:
                 parquet = pq.ParquetFile(file)
                 there = set(parquet.schema_arrow.names)
-                table = parquet.read(columns=None if columns is None else [c for c in columns if c in there])
+                table = parquet.read(columns=None if wanted is None else [c for c in wanted if c in there])
         except (ValueError, OSError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(f"{path}: not a readable Parquet file ({reason}); copy or write it again") from error
-        return conform(table, name, path, columns)
+        table = conform(table, name, path, wanted)
+        return self.of_choice(table).select(columns or table.column_names) if choosing else table
+
+    def of_choice(self, table: pa.Table) -> pa.Table:
+        """Rows of a table with columns eval_id and protocol, without those of evaluations that were not chosen."""
+        if self.chosen is None:
+            return table
+        protocol, eval_id = self.chosen
+        strings = (table[name].cast(pa.string()) for name in ("protocol", "eval_id"))
+        of_protocol, of_evaluation = (pc.equal(c, x) for c, x in zip(strings, (protocol, eval_id), strict=True))
+        return table.filter(pc.or_(pc.invert(of_protocol), of_evaluation))
 
     def _check_parts(self) -> None:
         for name, parts in self.manifest.tables.items():

@@ -60,7 +60,8 @@ def reduce_steps(run: Run, protocol: str, index: KeyIndex, n: int) -> Steps:
 
 
 def step_batches(run: Run, columns: list[str]) -> Iterator[pa.Table]:
-    """The run's steps, part after part, some at a time, with ``columns``; strings are dictionary-encoded.
+    """The run's steps, part after part, some at a time, with ``columns``, the key among them; strings are
+    dictionary-encoded.
 
     Raises DataError for parts that cannot be read or do not conform to the schema.
     """
@@ -69,7 +70,7 @@ def step_batches(run: Run, columns: list[str]) -> Iterator[pa.Table]:
             for group in range(parquet.num_row_groups):
                 for batch in parquet.iter_batches(_BATCH, row_groups=[group], columns=columns if exact else None):
                     table = pa.Table.from_batches([batch])
-                    yield table if exact else _conformed(table, path).select(columns)
+                    yield run.of_choice(table if exact else _conformed(table, path).select(columns))
 
 
 def require_conforming(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from analysis.errors import DataError, UsageError
+from analysis.runlog.evaluations import described, named
 from analysis.runlog.manifest import Evaluation
 from analysis.runlog.reading import Run
 from drafters.prompts.sources import PromptSource
@@ -13,15 +14,10 @@ from drafters.prompts.sources import PromptSource
 def evaluation_of(run: Run, protocol: str | None = None, name: str | None = None) -> Evaluation:
     """The evaluation ``name`` of a run (a unique beginning will do), or its only one, under ``protocol`` if one is
     given. Raises UsageError, with the names to choose from, where that is not one."""
-    every = run.manifest.evaluations
-    found = {
-        key: evaluation
-        for key, evaluation in every.items()
-        if (protocol is None or evaluation.protocol == protocol) and (name is None or key.startswith(name))
-    }
+    found = named(run, name, protocol)
     if len(found) == 1:
         return next(iter(found.values()))
-    known = ", ".join(f"{key} ({e.protocol}, {e.prompts} prompts)" for key, e in (found or every).items())
+    known = described(found or named(run))
     if found:
         raise UsageError(f"{run.address} holds {len(found)} evaluations; choose one with --evaluation NAME: {known}")
     asked = " ".join(x for x in (f"named {name}" if name else "", f"under {protocol}" if protocol else "") if x)
