@@ -92,7 +92,7 @@ def _(result: ValueComparison) -> str:
 def _(result: ValueComparison) -> list[Any]:
     from analysis.report.plots import estimates
 
-    return [estimates.paired_differences(result), estimates.forest(result)]
+    return list(estimates.draw_values(result))
 
 
 @figures.register

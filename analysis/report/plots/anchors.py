@@ -36,7 +36,7 @@ def by_context(comparison: Comparison) -> Plot | None:
         axes.set_xticks(at, curve["class"], rotation=30)
         axes.set_xlabel(label)
         tables.append(curve.assign(against=what))
-    panels[0].set_ylabel("mean accepted length")
+    panels[0].set_ylabel("mean accepted length (tokens)")
     panels[0].set_ylim(1, None)
     panels[0].legend(loc="best")
     caption = (

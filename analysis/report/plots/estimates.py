@@ -10,15 +10,30 @@ from matplotlib.figure import Figure
 from analysis import wording
 from analysis.comparison.pairwise import Comparison
 from analysis.comparison.values import ValueComparison
-from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, VERDICT_COLOURS, WIDTH, Plot, name_arms
+from analysis.report.plots.style import (
+    ARM_COLOURS,
+    INK,
+    MUTED,
+    VERDICT_COLOURS,
+    WIDTH,
+    Plot,
+    house_style,
+    name_arms,
+)
 from analysis.stats.estimate import Estimate
-from analysis.wording import cut_apart, one_line, signed
+from analysis.wording import TAU_POOLED, cut_apart, one_line, signed
 
 #: With more pairs than this the figure shows counts instead of one dot per pair.
 MOST_DOTS = 10_000
 #: Approximate maximum number of bars.
 _BARS = 80
 _COLOURS = (ARM_COLOURS["A"], MUTED, ARM_COLOURS["B"])  # of differences below, at and above 0
+
+
+def draw_values(comparison: ValueComparison) -> list[Plot]:
+    """The figures of one number per prompt."""
+    with house_style():
+        return [paired_differences(comparison), forest(comparison)]
 
 
 def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
@@ -53,7 +68,7 @@ def paired_differences(comparison: Comparison | ValueComparison) -> Plot:
     mean.set_xlim(-1, 1)
     mean.set_xticks([])
     mean.margins(y=0.25)
-    mean.set_title(f"{'pooled' if comparison.protocol == 'generate' else 'mean'}, 95%", loc="left")
+    mean.set_ylabel(f"{'pooled' if comparison.estimand == TAU_POOLED else 'mean'} difference, B - A{_unit(comparison)}")
     caption = (
         f"Paired differences in {comparison.estimand.name}: {shown}, and the estimate with its 95% interval on a "
         "separate scale (right)."

@@ -63,7 +63,7 @@ def contribution_share(comparison: Comparison) -> Plot | None:
             errors = np.abs(rows[["lo", "hi"]].to_numpy().T - rows["mean"].to_numpy())
             panel.errorbar(
                 x, rows["mean"], yerr=errors, color=ARM_COLOURS[arm.side], marker="o", markersize=5, linestyle="none",
-                elinewidth=1.4, label=legend(arm),
+                elinewidth=1.4, label=legend(arm, 28),
             )  # fmt: skip
         panel.set_xticks(range(len(layers)), [str(layer) for layer in layers])
         panel.set_xlabel("target layer (index into hidden states)")

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, WIDTH, Plot, house_style
+from analysis.report.plots.style import ARM_COLOURS, INK, MUTED, WIDTH, Plot, house_style, plain, plain_log
 from analysis.stats.planning import Plan
 
 PLAN = "plan"
@@ -39,8 +39,8 @@ def _plan(plan: Plan, pilot: tuple[int, int], unit: str) -> Plot:
         text = f"{best.seeds} seeds, {best.prompts:,} prompts"
         above.annotate(text, (best.seeds, best.prompts), xytext=(6, 8), textcoords="offset points")
     above.set_yscale("log")
-    for axis in (above.yaxis, below.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    plain_log(above.yaxis)
+    below.yaxis.set_major_formatter(FuncFormatter(plain))
     above.set_ylabel("prompts")
     below.set_ylabel("cost")
     below.set_ylim(bottom=0)

@@ -138,9 +138,9 @@ def csv(data: pd.DataFrame) -> str:
     return data.to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
-def legend(arm: ArmSummary) -> str:
+def legend(arm: ArmSummary, at_most: int = 40) -> str:
     """``A: DFlash``: the prefix prevents a leading underscore, which would hide the entry."""
-    return f"{arm.side}: {cut(arm.label, 40)}"
+    return f"{arm.side}: {cut(arm.label, at_most)}"
 
 
 def name_arms(axes: Axes, label_a: str, label_b: str) -> None:
@@ -157,10 +157,15 @@ def name_arms(axes: Axes, label_a: str, label_b: str) -> None:
 
 
 def plain_log(axis: Axis) -> None:
-    """Numbers as numbers on a logarithmic axis: 0.5, 1, 2, 5, 10."""
+    """Numbers as numbers on a logarithmic axis: 0.5, 1, 2, 5, 10, 1,000."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_formatter(NullFormatter())
+
+
+def plain(value: float, _: object = None) -> str:
+    """A tick's number: 0.25, 5, 2,000,000."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def cut(text: str, at_most: int) -> str:

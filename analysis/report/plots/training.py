@@ -25,7 +25,7 @@ def training_curves(comparison: Comparison) -> Plot | None:
         steps = curves["step"]
         loss.plot(steps, curves[column_of_loss], color=colour, linewidth=0.5, alpha=0.3)
         smooth = curves[column_of_loss].rolling(1 + len(curves) // 20, center=True, min_periods=1).mean()
-        loss.plot(steps, smooth, color=colour, label=legend(arm))
+        loss.plot(steps, smooth, color=colour, label=legend(arm, 28))
         for column, style in (("val_accepted_length", "-"), ("val_unseen_accepted_length", "--")):
             measured = curves[column].notna()
             length.plot(steps[measured], curves.loc[measured, column], style, color=colour, marker="o", markersize=3)
