@@ -44,7 +44,11 @@ def read(source: Source) -> Found:
     problems: list[Problem] = []
     found = list(_domains(source.document))
     apart = _are_apart(found)
+    arms: dict[str, set[str]] = {}
+    for name, _, _, value in found:
+        arms.setdefault(name, set()).update(_lists(value))
     runs: dict[tuple[str, str], _Arm] = {}
+    used = 0
     for name, domain, setting, value in found:
         times = _lists(value)
         per_seed = isinstance(setting.get("seeds"), list)
@@ -52,18 +56,29 @@ def read(source: Source) -> Found:
             sizes = ", ".join(f"{arm} {len(values)}" for arm, values in times.items())
             problems.append(Problem(None, f"{name}, {domain}: the arms have different numbers of prompts ({sizes})"))
             continue
-        for arm, values in times.items():
+        try:
+            if lacking := sorted(arms[name] - set(times)):
+                raise RowError(f"no times of {', '.join(f'{arm} ({arm}{_MS})' for arm in lacking)}")
+            read_of = {arm: _of_domain(domain, arm, value, values, per_seed) for arm, values in times.items()}
+        except RowError as error:  # of one arm: the other's would have no partner
+            problems.append(problem(None, error, f"{name}, {domain}: "))
+            continue
+        used += 1
+        for arm, (responses, aggregates) in read_of.items():
             of_arm = runs.setdefault((name if apart else "", arm), _Arm())
             if isinstance(setting.get("target"), str):
                 of_arm.targets.add(setting["target"])
-            try:
-                if per_seed:
-                    of_arm.aggregates.append(_over_seeds(domain, arm, value, values))
-                else:
-                    of_arm.responses += _prompts(domain, values)
-            except RowError as error:
-                problems.append(problem(None, error, f"{name}, {domain}: "))
-    return Found([_run(setting, arm, runs[setting, arm]) for setting, arm in sorted(runs)], problems)
+            of_arm.responses += responses
+            of_arm.aggregates += aggregates
+    return Found([_run(setting, arm, runs[setting, arm]) for setting, arm in sorted(runs)], problems, used)
+
+
+def _of_domain(
+    domain: str, arm: str, value: Mapping[str, Any], times: list[Any], per_seed: bool
+) -> tuple[list[Response], list[Aggregate]]:
+    if per_seed:
+        return [], [_over_seeds(domain, arm, value, times)]
+    return _prompts(domain, arm, times), []
 
 
 @dataclass
@@ -96,13 +111,13 @@ def _run(setting: str, arm: str, of_arm: _Arm) -> Imported:
     )
 
 
-def _prompts(domain: str, values: list[Any]) -> list[Response]:
+def _prompts(domain: str, arm: str, values: list[Any]) -> list[Response]:
     return [
         Response(
             prompt_id=f"{domain}/{i}",
             line=i + 1,
             dataset=domain,
-            seconds=_positive(ms, f"time of prompt {i}") / 1000,
+            seconds=_positive(ms, f"{arm}{_MS}[{i}]") / 1000,
             placed=True,
         )
         for i, ms in enumerate(values)

@@ -87,10 +87,15 @@ def read(source: Source) -> Found:
 
 
 def _results(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for bench, entries in document.items():
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and "metrics" in entry and "num_draft_tokens" in entry:
-                yield str(bench), entry
+    """(benchmark, configuration), all of them if one has the fields by which they are known."""
+    found = [
+        (str(bench), entry)
+        for bench, entries in document.items()
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    ]
+    if any("metrics" in entry and "num_draft_tokens" in entry for _, entry in found):
+        yield from found
 
 
 def _bundle(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -192,6 +192,7 @@ class StepTable:
     def responses(self) -> list[Response]:
         """One per key, with its steps in order. All steps of a response go if one of them is bad, for their sum would
         be wrong."""
+        unread = [place for place, p in enumerate(self._problems) if p.kind == "invalid"]
         if not self._parts:
             return []
         number, line, step, emitted, accepted, drafted = (np.concatenate(c) for c in zip(*self._parts, strict=True))
@@ -209,6 +210,7 @@ class StepTable:
         judged = (np.bincount(number, numbered[order]) > 0) & ~partly & ~twice
         judged[[self._numbers[key] for key in self._bad if key in self._numbers]] = False
         lost = _missing(step[starts], step[ends - 1], ends - starts, judged)
+        self._count_once(unread, int(lost.sum()))
         tokens = np.add.reduceat(emitted.astype(np.int64), starts)
         least, most = np.minimum.reduceat(drafted, starts), np.maximum.reduceat(drafted, starts)
         found = []
@@ -245,6 +247,12 @@ class StepTable:
                 )
             )
         return found
+
+    def _count_once(self, unread: Sequence[int], missing: int) -> None:
+        """Rows that could not be read, of which ``missing`` are the steps that responses lack: these count already, as
+        the responses that are left out. ``unread``: places of the rows' problems."""
+        for place in unread[:missing]:
+            self._problems[place] = replace(self._problems[place], kind="detail")
 
 
 def _missing(

@@ -12,6 +12,7 @@ from analysis.importers.totals import counted, require_close
 from analysis.runlog.counting import Counting
 
 SPECULATORS, MODELOPT = "speculators acceptance.csv", "ModelOpt acceptance_rate.json"
+_AT = "acceptance_at_pos_"
 _COLUMNS = ("subset", "num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
@@ -65,7 +66,8 @@ def _required(names: list[str]) -> list[str]:
 
 def _subset(row: Mapping[str, str]) -> tuple[Aggregate, list[str]]:
     drafts, draft_tokens, accepted = (integer(_number(row[name], name), name, most=2**53) for name in _COLUMNS[1:])
-    shares = [real(_number(row[name], name), name) for name in row if name.startswith("acceptance_at_pos_")]
+    positions = {int(n): name for name in row if (n := name.removeprefix(_AT)) != name and n.isdecimal()}
+    shares = [real(_number(row[name], name), name) for _, name in sorted(positions.items())]
     if drafts:
         if row.get("acceptance_length"):
             stated = real(_number(row["acceptance_length"], "acceptance_length"), "acceptance_length")

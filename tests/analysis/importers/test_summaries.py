@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.analysis.importers import logs
 
 #: 5 steps, 12 tokens.
 MODELOPT: dict[str, Any] = logs.MODELOPT["acceptance_rate"]
+GSM8K: list[dict[str, Any]] = logs.SPECFORGE["gsm8k"]  # type: ignore[assignment]
 FLAT = {**MODELOPT, "Request_AL": {"0": 3.0, "1": 1.0}, "Category_AL": {"writing": 2.0}}
 
 
@@ -82,3 +84,47 @@ def test_speculators_repeated_subsets_are_several(tmp_path: Path) -> None:
 def test_speculators_headers_that_are_none(tmp_path: Path, old: str, new: str, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         collect([logs.write(tmp_path, "acceptance.csv", logs.SPECULATORS.replace(old, new, 1))])
+
+
+def test_speculators_positions_have_their_number_whatever_the_order_of_columns(tmp_path: Path) -> None:
+    header, *rows = [line.split(",") for line in logs.SPECULATORS.splitlines()]
+    order = [*range(5), 6, 5]  # acceptance_at_pos_1 before acceptance_at_pos_0
+    text = "\n".join(",".join(row[i] for i in order) for row in (header, *rows))
+    (run,) = collect([logs.write(tmp_path, "acceptance.csv", text)]).runs
+    assert [list(a.accepted_at or ()) for a in run.aggregates] == [[6, 3], [2, 0]]
+
+
+def test_specforge_an_entry_without_metrics_is_counted(tmp_path: Path) -> None:
+    document: dict[str, Any] = {
+        "model": "toy",
+        "gsm8k": [{**entry, "batch_size": i} for i, entry in enumerate(GSM8K * 30)],
+    }
+    del document["gsm8k"][4]["metrics"]
+    found = collect([logs.write(tmp_path, "specforge.jsonl", json.dumps(document))])
+    assert len(found.runs[0].aggregates) == 29
+    assert [problem.kind for _, problem in found.problems] == ["invalid"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(None, "no times of dflash"), ([0.0, 1.0, 2.0], r"dflash_ms\[0\] is 0")]
+)
+def test_cast_a_domain_that_one_arm_lacks_counts_for_both(tmp_path: Path, change: Any, reason: str) -> None:
+    times = {"dflash_ms": [10.0, 6.0, 8.0], "cast_ms": [5.0, 6.0, 4.0]}
+    domains: dict[str, Any] = {f"d{i}": dict(times) for i in range(25)}
+    domains["d3"]["dflash_ms"] = change
+    if change is None:
+        del domains["d3"]["dflash_ms"]
+    path = logs.write(tmp_path, "cast.json", json.dumps({"toy": {"target": "t", "seeds": 3, "domains": domains}}))
+    found = collect([path])
+    assert [len(run.responses) for run in found.runs] == [72, 72]
+    ((_, problem),) = found.problems
+    assert re.search(reason, problem.reason)
+
+
+def test_a_step_without_an_id_counts_once_with_the_prompt_that_lacks_it(tmp_path: Path) -> None:
+    """1 of 21 prompts: under 5%. Counted as a row and as a prompt it would be 2 of 22."""
+    rows = [{"prompt_id": f"p{i}", "step": s, "accepted": 2, "drafted": 7} for i in range(21) for s in range(3)]
+    rows[4].pop("prompt_id")
+    found = collect([logs.write(tmp_path, "steps.jsonl", logs.lines(rows))])
+    assert [len(run.responses) for run in found.runs] == [20]
+    assert sorted(problem.kind for _, problem in found.problems) == ["detail", "invalid"]
