@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,11 +22,11 @@ from analysis.importers import (
     specforge,
     tables,
     timed,
+    unknown,
     vllm,
 )
-from analysis.importers.columns import FIELDS, Table
+from analysis.importers.columns import FIELDS
 from analysis.importers.encodings import require_decodable
-from analysis.importers.json_text import several_values
 from analysis.importers.model import Found, Imported, RowError
 from analysis.importers.nested import lists_of_records, parse_path
 from analysis.importers.reasons import by_reason
@@ -139,7 +138,7 @@ def _recognise(source: Source, options: Options) -> tuple[str, Source]:
         return nested
     if why := declined.reason_of_text(replace(source, whole=True)):
         raise DataError(f"{source.path}: {why}")
-    raise DataError(f"{source.path}: {_unknown(source)}")
+    raise DataError(f"{source.path}: {unknown.described(source, [f.key for f in FORMATS])}")
 
 
 def _inside(source: Source, path: tuple[str, ...]) -> Source:
@@ -181,27 +180,6 @@ def _of_answers(mapping: Mapping[str, str], source: Source) -> bool:
     if set(mapping) <= {*specbench.OF_ROW, *specbench.OF_CHOICE}:
         return not set(mapping) <= set(FIELDS) or bool(specbench.recognise(source))
     return False
-
-
-def _unknown(source: Source) -> str:
-    """What is wrong with a file that no format knows, and what would mend it."""
-    if several_values(source.head) and not source.sample:
-        return "several JSON values one after the other, each over several lines; write each on a line of its own"
-    # a log line may begin with a date in brackets
-    if re.match(r"\s*(\{|\[\s*([\[{\"]|$))", source.head) and source.document is None and not source.sample:
-        return "looks like JSON, but is damaged or cut off"
-    names = list(Table.open(source, {}).names)
-    columns = len(names) > 1 and all(len(name) <= 40 and ": " not in name for name in names)  # not a line of prose
-    seen = f"; it has {', '.join(names[:15])}" if columns else ""
-    missing = [] if "prompt_id" in names else ["prompt_id"]
-    if "steps" in names:
-        missing.append("tokens or output_tokens")
-    elif not {"accepted", "emitted", "acceptance_lengths"} & set(names):
-        missing.append("accepted or emitted (a row per step) or steps with tokens (a row per response)")
-    return (
-        f"no log that is known{seen}; of a plain table are missing: {', '.join(missing)} (--map FIELD=COLUMN names its "
-        f"columns; --format names a format: {', '.join(f.key for f in FORMATS)})"
-    )
 
 
 def _read(key: str, source: Source, options: Options) -> Found:

@@ -140,9 +140,8 @@ def _without_counts(row: Mapping[str, Any], aggregate: Aggregate) -> _Result:
     """A result without drafts and accepted tokens: plain decoding only where nothing in it speaks of a drafter. Raises
     RowError for one that has some of the counters."""
     if some := [name for name in row if name.startswith(_SPEC) and row[name] is not None]:
-        raise RowError(
-            f"{', '.join(some[:4])} without {_SPEC}num_drafts and {_SPEC}accepted_tokens: tokens per step are not known"
-        )
+        missing = [name for name in (f"{_SPEC}num_drafts", f"{_SPEC}accepted_tokens") if row.get(name) is None]
+        raise RowError(f"{', '.join(some[:4])} without {' and '.join(missing)}: tokens per step are not known")
     if (named := of_drafting(row)) is not None:
         note = f"{named} names a drafter, but no drafts are counted: tokens per step are not known, only times"
         return _Result(aggregate, [note], None)

@@ -39,6 +39,14 @@ _V0 = re.compile(
     r"Number of speculative tokens: (\d{1,4}), Number of accepted tokens: (\d{1,12}), "
     r"Number of draft tokens: (\d{1,12}), Number of emitted tokens: (\d{1,12})\b"
 )
+_V0_PARTS = (
+    "Draft acceptance rate",
+    "System efficiency",
+    "Number of speculative tokens",
+    "Number of accepted tokens",
+    "Number of draft tokens",
+    "Number of emitted tokens",
+)
 #: A drafter that may have no draft for a step, in the settings that the server prints.
 SKIPS = re.compile(r"method=?['\": ]*(?:ngram|suffix|prompt_lookup)|speculative_model=?['\": ]*\[ngram\]")
 
@@ -80,7 +88,9 @@ class SinceStart:
 def since_start(line: str) -> SinceStart:
     """A V0 line. Raises RowError for half a line, and for counts that contradict each other."""
     if not (found := _V0.search(line)):
-        raise RowError("half a line, or numbers that cannot be read")
+        if missing := [name for name in _V0_PARTS if f"{name}:" not in line]:
+            raise RowError(f"half a line, or one of another version: no {', no '.join(missing)}")
+        raise RowError("numbers that cannot be read")
     length, accepted, drafted, emitted = (int(found[place]) for place in (3, 4, 5, 6))
     if not length or drafted % length:
         raise RowError(f"{drafted} draft tokens are no whole number of drafts of {length}")
