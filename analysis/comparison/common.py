@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from analysis.runlog.identities import load_sound
 from analysis.runlog.pairing import Pairs, pair
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
-from analysis.stats.cluster import FloatArray
+from analysis.stats.cluster import FloatArray, without_rounding
 from analysis.stats.estimate import values_of, weights_of
 from analysis.wording import Estimand
 
@@ -56,10 +56,17 @@ class Common:
     counts: Mapping[str, NDArray[Any]]
     weights: FloatArray | None
 
-    def tied(self, addresses: Iterable[str]) -> NDArray[np.bool_]:
-        """Prompts with the same counts in all these runs, (n,); linearised ratios differ even there."""
-        first, *others = (self.counts[address] for address in addresses)
-        return np.all([(first == other).all(axis=1) for other in others], axis=0)
+    def tied(self, contrast: Mapping[str, float]) -> NDArray[np.bool_]:
+        """Prompts without a difference in the sum over runs, each times its factor in ``contrast``, (n,): the factors
+        of equal counts cancel (of two runs, their counts are equal), or with one step each the tokens themselves do.
+        By counts, because linearised ratios differ even there."""
+        factors = np.array(list(contrast.values()), dtype=float)
+        counts = np.stack([self.counts[address] for address in contrast])
+        if (counts[..., 1] == 1).all():
+            terms = factors[:, None] * counts[..., 0]
+            return np.asarray(without_rounding(terms.sum(axis=0), terms) == 0)
+        left = [factors @ (counts == one).all(axis=2) for one in counts]
+        return np.all([without_rounding(rest, factors) == 0 for rest in left], axis=0)
 
 
 def common_values(runs: Sequence[Run], protocol: str | None, metric: str | None) -> Common:

@@ -116,7 +116,7 @@ def compare_factorial(
     protocol, estimand, frame = common.protocol, common.estimand, common.frame
     values = {levels: np.array([common.values[run.address] for run in of]) for levels, of in cells.items()}
     effects = [
-        Effect(tuple(factors[i].name for i in some), _effect(values, some, factors, common))
+        Effect(tuple(factors[i].name for i in some), _effect(cells, values, some, factors, common))
         for order in range(1, len(factors) + 1)
         for some in itertools.combinations(range(len(factors)), order)
     ]
@@ -184,24 +184,30 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _effect(
+    cells: Mapping[tuple[str, ...], Sequence[Run]],
     values: Mapping[tuple[str, ...], FloatArray],
     some: Sequence[int],
     factors: Sequence[Factor],
     common: Common,
 ) -> Estimate:
     """The contrast of these factors: 2^(order - 1) times the mean over the cells with an even number of first levels
-    among them, less that over the others. ``values``: (seeds, n) of each cell."""
+    among them, less that over the others. ``values``: (seeds, n) of each of the ``cells``."""
+    sides = {levels: 1 - 2 * (_firsts(levels, some, factors) % 2) for levels in cells}
     low, high = (
-        np.mean([v for levels, v in values.items() if _firsts(levels, some, factors) % 2 == odd], axis=0)
-        * 2 ** (len(some) - 1)
-        for odd in (1, 0)
+        np.mean([values[levels] for levels in cells if sides[levels] == side], axis=0) * 2 ** (len(some) - 1)
+        for side in (-1, 1)
+    )
+    of_seeds = zip(*cells.values(), strict=True)
+    ties = np.all(
+        [common.tied({r.address: side for r, side in zip(runs, sides.values(), strict=True)}) for runs in of_seeds],
+        axis=0,
     )
     ids, weights = common.frame["cluster_id"], common.weights
     if len(low) == 1:
         of_arm = None if weights is None else (weights, weights)
-        found = of_values(low[0], high[0], common.tied(common.values), ids, common.estimand, weights=of_arm)
+        found = of_values(low[0], high[0], ties, ids, common.estimand, weights=of_arm)
     else:
-        found = crossed(low, high, partition(ids), common.estimand, paired=True, weights=weights).estimate
+        found = crossed(low, high, partition(ids), common.estimand, paired=True, weights=weights, ties=ties).estimate
     return found if len(some) == 1 else without_means(found)  # the sides of an interaction are no cells
 
 

@@ -223,11 +223,10 @@ def _series(name: str, levels: dict[float, Run], common: Common) -> Series:
     ]
     ordered = list(values)
     steps = [
-        _difference(values[a], values[b], common.tied([levels[a].address, levels[b].address]), common)
+        _difference(values[a], values[b], common.tied({levels[a].address: -1, levels[b].address: 1}), common)
         for a, b in itertools.pairwise(ordered)
     ]
-    ties = common.tied(run.address for run in levels.values())
-    return Series(name, tuple(points), tuple(steps), _slope(values, ties, common) if len(levels) > 2 else None)
+    return Series(name, tuple(points), tuple(steps), _slope(levels, common) if len(levels) > 2 else None)
 
 
 def _difference(low: FloatArray, high: FloatArray, ties: NDArray[np.bool_], common: Common) -> Estimate:
@@ -235,8 +234,10 @@ def _difference(low: FloatArray, high: FloatArray, ties: NDArray[np.bool_], comm
     return of_values(low, high, ties, common.frame["cluster_id"], common.estimand, weights=weights)
 
 
-def _slope(values: dict[float, FloatArray], ties: NDArray[np.bool_], common: Common) -> Estimate:
+def _slope(levels: Mapping[float, Run], common: Common) -> Estimate:
     """Mean over prompts of the least-squares slope against log2 of the level."""
-    x = np.log2(list(values))
-    slopes = (x - x.mean()) / ((x - x.mean()) ** 2).sum() @ np.array(list(values.values()))
+    x = np.log2(list(levels))
+    factors = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    slopes = factors @ np.array([common.values[run.address] for run in levels.values()])
+    ties = common.tied({run.address: float(f) for run, f in zip(levels.values(), factors, strict=True)})
     return without_means(_difference(np.zeros_like(slopes), slopes, ties, common))

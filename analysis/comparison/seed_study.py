@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.cautions import Caution, caution
 from analysis.comparison.common import common_prompts, side_by_side
@@ -34,7 +35,7 @@ from analysis.stats.estimate import Estimate, joint, of_pairs, values_of
 from analysis.stats.families import adjust
 from analysis.stats.method import FEWEST
 from analysis.stats.planning import Spread, seeds_needed
-from analysis.stats.seeds import Crossed, crossed
+from analysis.stats.seeds import Crossed, crossed, unchanged
 from analysis.stats.sensitivity import POWER
 from analysis.wording import HEADLINES, METRICS, TAU_POOLED, Estimand, balanced
 
@@ -268,6 +269,14 @@ class _Rows:
         of_a, of_b = (np.stack([_values(f, self.estimand) for f in frames]) for frames in (self.a, self.b))
         return of_a, of_b
 
+    def ties(self) -> NDArray[np.bool_]:
+        """(n,) prompts with the same counts in all runs that are compared; linearised ratios differ even there."""
+        tokens, steps = (
+            unchanged(*(np.stack([f[name] for f in frames]) for frames in (self.a, self.b)), paired=self.paired)
+            for name in ("tokens", "steps")
+        )
+        return tokens & steps
+
     def clusters(self) -> Partition:
         return partition(self.a[0]["cluster_id"])
 
@@ -289,6 +298,7 @@ class _Rows:
             subset=subset,
             margin=self.margin,
             weights=self.weights(),
+            ties=self.ties(),
         )
 
     def balanced(self) -> Crossed | None:
@@ -311,6 +321,7 @@ class _Rows:
             margin=self.margin,
             datasets=numbers,
             weights=weights,
+            ties=np.concatenate([rows.ties() for rows in each]),
         )
         small = [name for name, rows in zip(self.datasets, each, strict=True) if rows.clusters().count < FEWEST]
         if not small:

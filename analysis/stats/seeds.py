@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,18 +117,21 @@ def crossed(
     margin: float | None = None,
     datasets: NDArray[np.int64] | None = None,
     weights: FloatArray | None = None,
+    ties: NDArray[np.bool_] | None = None,
 ) -> Crossed:
     """The estimate over seeds and prompts. ``a``, ``b``: values (seeds of the arm, n prompts) whose row means are the
     metric of each run, over the same prompts in the same order; with ``paired``, row i of both has the same seed.
     ``datasets``, (n,) numbers: if given, data sets have equal weight instead of prompts. ``weights``: (n,) of mean 1 in
-    each data set, as in :func:`analysis.stats.cluster.cluster_t`."""
-    design: Design = "one run" if min(len(a), len(b)) == 1 else "paired" if paired else "independent"
+    each data set, as in :func:`analysis.stats.cluster.cluster_t`. ``ties``, (n,): prompts that do not differ between
+    the arms, with any seed; by default those of equal values, which linearised ratios hardly have."""
+    design = _design(a, b, paired)
     blocks = [a, b] if design == "independent" else [b - a]
     seeds = min(len(block) for block in blocks)
     prompts = _Prompts(clusters, datasets, weights)
     means_a, means_b = prompts.means(a), prompts.means(b)
     difference, profile = float(means_b.mean() - means_a.mean()), b.mean(axis=0) - a.mean(axis=0)
-    ties = np.zeros(a.shape[1], bool) if design == "independent" else (a == b).all(axis=0)
+    if ties is None:
+        ties = unchanged(a, b, paired=paired)
     differ = clusters.subset(~ties).count
     cautions = [caution("few-seeds", n=seeds, least=FEWEST_SEEDS)] if seeds < FEWEST_SEEDS else []
     parts = inference = p = None
@@ -182,6 +185,18 @@ def crossed(
         withheld=seeds < FEWEST_SEEDS or not (parts and _METHODS[design].enough(clusters.count, parts.effective)),
     )
     return Crossed(conclude(draft, p, 1), parts, design, tuple(map(float, means_a)), tuple(map(float, means_b)))
+
+
+def unchanged(a: NDArray[Any], b: NDArray[Any], *, paired: bool) -> NDArray[np.bool_]:
+    """(n,) prompts whose value is the same in every pair of runs that is compared: of one seed, or if arms are not
+    paired of any two. ``a``, ``b``: (seeds of the arm, n)."""
+    if _design(a, b, paired) == "independent":
+        return np.asarray((a == a[0]).all(axis=0) & (b == a[0]).all(axis=0))
+    return np.asarray((a == b).all(axis=0))
+
+
+def _design(a: NDArray[Any], b: NDArray[Any], paired: bool) -> Design:
+    return "one run" if min(len(a), len(b)) == 1 else "paired" if paired else "independent"
 
 
 def _test(difference: float, parts: Parts, margin: float | None) -> Inference | None:

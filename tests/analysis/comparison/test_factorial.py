@@ -116,6 +116,25 @@ def test_ties_are_those_of_the_counts(tmp_path):
     assert found.effects[0].estimate.mean_a is not None and found.effects[2].estimate.mean_a is None
 
 
+def test_an_interaction_is_tied_where_one_axis_changes_nothing(tmp_path):
+    """Mixing changes every answer, selection three of them: both together change no other."""
+    for protocol, blocks in (("prefix", 1), ("generate", 4)):
+        base, folders = np.random.default_rng(6).integers(0, 4, (30, blocks)), []
+        for mixing, selection in itertools.product(*(AXES[name] for name in ("mixing", "selection"))):
+            steps = base + (mixing == "conv")
+            steps[:3, 0] += (selection == "path") * (1 + (mixing == "conv"))
+
+            def change(m, mixing=mixing, selection=selection):
+                m.drafter.config.update(mixing=mixing, selection=selection)
+
+            rows = prompts_of(steps[:, 0].tolist() if blocks == 1 else steps.tolist())
+            folder = tmp_path / f"{protocol}-{mixing}-{selection}"
+            folders.append(write_run(folder, rows, protocol=protocol, gates=False, history=False, change=change))
+        effects = compare_factorial(folders).effects
+        assert [e.estimate.n_differ for e in effects] == [30, 3, 3]
+        assert "few-differ" in {c.code for c in effects[2].estimate.cautions}
+
+
 def test_the_first_run_says_which_level_comes_first(runs):
     found = compare_factorial(runs[::-1])
     assert [factor.low for factor in found.factors] == ["gated", "conv", "path"]

@@ -75,6 +75,18 @@ def test_steps_are_one_family(runs):
     assert {s.family_size for s in steps} == {4}
 
 
+def test_ties_of_a_slope_cancel_in_integers(tmp_path):
+    base = np.random.default_rng(3).integers(0, 3, 40)
+    # per doubling: ten prompts gain nothing (up, then down again), five nothing at all, the others one token
+    values = {1: base.copy(), 2: base + 1, 4: base + 2}
+    values[4][:10] = base[:10]
+    values[2][10:15] = values[4][10:15] = base[10:15]
+    runs = [a_run(tmp_path / str(depth), x, num_layers=depth) for depth, x in values.items()]
+    (series,) = compare_scaling(runs, "depth").series
+    assert (series.slope.n_zero, series.slope.n_differ) == (15, 25)
+    assert [step.n_zero for step in series.steps] == [5, 5]
+
+
 def test_other_axes(tmp_path):
     rng = np.random.default_rng(1)
     for name, changes in (("few", {"share": 0.25}), ("all", {"share": 1.0}), ("wide", {"target_layer_ids": [0, 1, 2]})):

@@ -244,6 +244,29 @@ def test_the_mix_of_prompts_that_decides_the_sign_is_named(tmp_path):
     assert "simpson-balanced" in {c.code for c in found.cautions}
 
 
+def test_ties_are_those_of_the_counts(tmp_path):
+    """Whole answers: linearised ratios differ where the counts do not, in every seed."""
+    rng = np.random.default_rng(4)
+    base = [rng.integers(0, 4, 5).tolist() for _ in range(30)]
+    runs = {}
+    for arm, fusion in (("a", "concat"), ("b", "gated")):
+        for seed in range(5):
+            # every training answers its own way; B gains at the first seven, at the eighth with seed 0 alone
+            steps = [[x + (seed + i) % 2 for x in row] for i, row in enumerate(base)]
+            for row in steps[: 8 if seed == 0 else 7]:
+                row[0] += arm == "b"
+            runs[arm, seed] = write_run(
+                tmp_path / f"{arm}{seed}", prompts_of(steps), protocol="generate", fusion=fusion, change=seeded(seed),
+                **BARE,
+            )  # fmt: skip
+    e = compare_seeds(*arms(runs)).overall.estimate
+    assert (e.n_differ, e.n_zero, e.n_pairs) == (8, 22, 30)
+    assert "few-units" in {c.code for c in e.cautions}
+    # not paired: a prompt is without a difference only if no two runs differ
+    other = compare_seeds([runs["a", s] for s in range(5)], [runs["b", s] for s in range(4)]).overall.estimate
+    assert other.n_zero == 0
+
+
 def test_few_common_prompts_are_refused(trainings, tmp_path):
     rows = prompts_of([1] * 50, clusters=np.arange(50) % 30)
     for i, row in enumerate(rows):

@@ -12,7 +12,7 @@ from scipy import stats
 
 from analysis.stats.cluster import cluster_t, partition
 from analysis.stats.families import adjust
-from analysis.stats.seeds import crossed
+from analysis.stats.seeds import crossed, unchanged
 from analysis.wording import ACCEPTED_LENGTH, Verdict
 
 
@@ -270,6 +270,13 @@ def test_no_verdict_rests_on_one_cluster():
     assert found.estimate.lo is not None
     assert found.estimate.verdict is Verdict.INCONCLUSIVE
     assert "dominated" in {c.code for c in found.estimate.cautions}
+
+
+def test_prompts_that_no_pair_of_runs_tells_apart_are_ties():
+    a, b = np.array([[1, 1, 2], [1, 2, 3]]), np.array([[1, 1, 2], [1, 2, 4]])
+    assert unchanged(a, b, paired=True).tolist() == [True, True, False]
+    assert unchanged(a, b, paired=False).tolist() == [True, False, False]
+    assert unchanged(a[:1], b, paired=False).tolist() == [True, False, False]
 
 
 def test_long_answers_leave_fewer_effective_prompts():
