@@ -28,8 +28,8 @@ from analysis.display import Shown
 from analysis.errors import DataError, UsageError
 from analysis.runlog.manifest import Manifest
 from analysis.runlog.reading import Run
-from analysis.stats.cluster import FloatArray, partition
-from analysis.stats.estimate import Estimate, of_values, own_mean, without_means
+from analysis.stats.cluster import FloatArray, cluster_t, partition
+from analysis.stats.estimate import Estimate, interval_of, of_values, without_means
 from analysis.stats.families import adjust
 from analysis.wording import Estimand
 
@@ -84,13 +84,15 @@ AXES = {
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a series: its level, its mean of the headline's metric, and the interval of that mean over prompts."""
+    """One run of a series: its level, its mean of the headline's metric, and the interval of that mean over prompts;
+    ``n_effective``: effective number of clusters."""
 
     level: float
     run: str
     mean: float
     lo: float | None
     hi: float | None
+    n_effective: float | None
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,10 @@ def _names(series: Sequence[_Description]) -> list[str]:
 def _series(name: str, levels: dict[float, Run], common: Common) -> Series:
     clusters, weights = partition(common.frame["cluster_id"]), common.weights
     values = {level: common.values[run.address] for level, run in levels.items()}
+    means = {level: cluster_t(values[level], clusters, weights=weights) for level in levels}
     points = [
-        Point(level, run.manifest.label or run.name, *own_mean(values[level], clusters, weights))
-        for level, run in levels.items()
+        Point(level, run.manifest.label or run.name, *interval_of(mean), mean.effective if mean.se else None)
+        for (level, run), mean in zip(levels.items(), means.values(), strict=True)
     ]
     ordered = list(values)
     steps = [

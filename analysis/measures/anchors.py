@@ -20,14 +20,15 @@ from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import cluster_t, partition
-from analysis.stats.estimate import Estimate, of_values, own_mean
-from analysis.stats.ratio import linearise
+from analysis.stats.estimate import Estimate, joint, of_values, own_mean
+from analysis.stats.method import LEVEL
+from analysis.stats.ratio import linearise, weights
 from analysis.wording import ACCEPTED_EVERYWHERE
 
 #: Lower edges of the classes: tokens of the answer before the anchor, and nats of the target's next token.
 PLACES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 ENTROPIES = (0.0, 0.01, 0.1, 0.3, 1.0, 2.0)
-CURVE = ("class", "n", "mean_a", "lo_a", "hi_a", "mean_b", "lo_b", "hi_b", "difference", "lo", "hi")
+CURVE = ("class", "n", "mean_a", "lo_a", "hi_a", "mean_b", "lo_b", "hi_b", "difference", "lo", "hi", "n_effective")
 _KEY = [name for name in PAIR_KEY if name != "protocol"]
 
 
@@ -37,7 +38,8 @@ class Anchors:
 
     ``overall``: B - A, each position weighing the same. ``precision``: how many times as many answers tau would need
     for the same standard error relative to A's mean; None where an error is 0 or unknown. ``by_place`` and
-    ``by_entropy``: a row per class with columns CURVE, ``n`` positions of A, 95% intervals over prompt clusters.
+    ``by_entropy``: a row per class with columns CURVE, ``n`` positions of A, 95% intervals over prompt clusters,
+    ``n_effective`` of the difference.
     """
 
     overall: Estimate
@@ -63,6 +65,7 @@ def anchors(a: Evaluated, b: Evaluated, pairs: Pairs, tau: Estimate) -> Anchors 
         (count_a == count_b) & (sum_a == sum_b),
         clusters,
         ACCEPTED_EVERYWHERE,
+        weights=(weights(count_a), weights(count_b)),
     )
     return Anchors(
         overall=overall,
@@ -114,9 +117,10 @@ def _curve(rows: Sequence[pd.DataFrame], column: str, edges: Sequence[float], pa
             continue
         a, b = linearise(sum_a[some], count_a[some]), linearise(sum_b[some], count_b[some])
         within = clusters.subset(some)
-        means = [*own_mean(a, within), *own_mean(b, within)]
-        difference = cluster_t(b - a, within)
-        bounds = (difference.lo, difference.hi) if difference.se else (None, None)
+        shares = weights(count_a[some]), weights(count_b[some])
+        means = [*own_mean(a, within, shares[0]), *own_mean(b, within, shares[1])]
+        difference = cluster_t(b - a, within, LEVEL, joint(shares))
+        bounds = (difference.lo, difference.hi, difference.effective) if difference.se else (None,) * 3
         found.append((_label(edges, k, column), int(count_a.sum()), *means, difference.mean, *bounds))
     table = pd.DataFrame(found, columns=list(CURVE))
     return table.astype(dict.fromkeys(CURVE[2:], float))

@@ -27,7 +27,8 @@ from analysis.runlog.load import load
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, partition
-from analysis.stats.ratio import linearise_log
+from analysis.stats.estimate import joint
+from analysis.stats.ratio import linearise_log, weights
 
 CONVENTIONS = ("ratio of means", "mean of ratios", "pooled")
 _UNIT = ["prompt_id", "sample"]
@@ -35,7 +36,8 @@ _UNIT = ["prompt_id", "sample"]
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """``what`` is ``estimate`` times as fast as ``against``, with a 95% interval over prompt clusters."""
+    """``what`` is ``estimate`` times as fast as ``against``, with a 95% interval over prompt clusters, of which
+    ``n_effective`` are effective."""
 
     what: str
     against: str
@@ -45,6 +47,7 @@ class SpeedUp:
     hi: float | None
     n_prompts: int
     n_clusters: int
+    n_effective: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,7 @@ def speed_alone(a: Run, b: Run) -> tuple[SpeedUp, ...]:
         return ()
     (first, second), clusters = common
     values = _over(second, first)
-    return tuple(_speedup("B", "A", c, values[c], clusters, c != "mean of ratios") for c in CONVENTIONS)
+    return tuple(_speedup("B", "A", c, *values[c], clusters, c != "mean of ratios") for c in CONVENTIONS)
 
 
 def _prompts(run: Run, protocol: str) -> pd.DataFrame:
@@ -178,21 +181,26 @@ def _common(frames: Sequence[pd.DataFrame], prompts: pd.DataFrame) -> tuple[list
     return [_Rates(*pair) for pair in columns], partition(clusters)
 
 
-def _over(x: _Rates, y: _Rates) -> dict[str, FloatArray]:
-    """Values whose mean is the speed of x over that of y, by convention; on the log scale except for mean of ratios."""
+_Weighted = tuple[FloatArray, FloatArray | None]
+
+
+def _over(x: _Rates, y: _Rates) -> dict[str, _Weighted]:
+    """Values whose mean is the speed of x over that of y, by convention, on the log scale except for mean of ratios;
+    and the weights of prompts in it, None where they are equal."""
     return {
-        "ratio of means": linearise_log(x.rate, y.rate),
-        "mean of ratios": x.rate / y.rate,
-        "pooled": x.log_pooled() - y.log_pooled(),
+        "ratio of means": (linearise_log(x.rate, y.rate), weights(y.rate)),
+        "mean of ratios": (x.rate / y.rate, None),
+        "pooled": (x.log_pooled() - y.log_pooled(), joint((weights(x.seconds), weights(y.seconds)))),
     }
 
 
 def _speedups(rates: Sequence[_Rates], clusters: Partition) -> list[SpeedUp]:
     baseline, a, b = rates
     # the baseline's mean cancels in the ratio of the arms' speed-ups, except for the mean of ratios
-    both = {**_over(b, a), "mean of ratios": linearise_log(b.rate / baseline.rate, a.rate / baseline.rate)}
+    of_a = a.rate / baseline.rate
+    both = {**_over(b, a), "mean of ratios": (linearise_log(b.rate / baseline.rate, of_a), weights(of_a))}
     return [
-        _speedup(what, against, convention, values[convention], clusters, log or convention != "mean of ratios")
+        _speedup(what, against, convention, *values[convention], clusters, log or convention != "mean of ratios")
         for convention in CONVENTIONS
         for what, against, values, log in (
             ("A", "baseline", _over(a, baseline), False),
@@ -202,11 +210,14 @@ def _speedups(rates: Sequence[_Rates], clusters: Partition) -> list[SpeedUp]:
     ]
 
 
-def _speedup(what: str, against: str, convention: str, x: FloatArray, clusters: Partition, log: bool) -> SpeedUp:
-    mean = cluster_t(x, clusters)
+def _speedup(
+    what: str, against: str, convention: str, x: FloatArray, w: FloatArray | None, clusters: Partition, log: bool
+) -> SpeedUp:
+    mean = cluster_t(x, clusters, weights=w)
     point, lo, hi = (None if y is None else float(np.exp(y)) if log else y for y in (mean.mean, mean.lo, mean.hi))
     assert point is not None
-    return SpeedUp(what, against, convention, point, lo, hi, x.size, clusters.count)
+    effective = mean.effective if mean.se else None
+    return SpeedUp(what, against, convention, point, lo, hi, x.size, clusters.count, effective)
 
 
 def _same_output(arm: pd.DataFrame, baseline: pd.DataFrame, unit: str) -> SameOutput | None:

@@ -24,9 +24,9 @@ from analysis.runlog.load import Evaluated
 from analysis.runlog.manifest import Target
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
-from analysis.stats.cluster import partition
-from analysis.stats.estimate import own_mean, values_of
-from analysis.stats.ratio import linearise_log
+from analysis.stats.cluster import cluster_t, partition
+from analysis.stats.estimate import interval_of, values_of
+from analysis.stats.ratio import linearise_log, weights
 from analysis.wording import TAU_MEAN, TAU_POOLED
 
 
@@ -36,6 +36,7 @@ class Measured:
 
     ``tau``: mean over responses; ``tau_pooled``: all tokens over all steps. ``speedup``: over plain decoding of the
     same ``timed`` responses, interval from the log scale; None if no response was timed both ways.
+    ``tau_n_effective``, ``speedup_n_effective``: effective numbers of clusters of the two intervals.
     """
 
     tau: float
@@ -46,6 +47,8 @@ class Measured:
     speedup_lo: float | None
     speedup_hi: float | None
     timed: int
+    tau_n_effective: float | None
+    speedup_n_effective: float | None
 
 
 @dataclass(frozen=True)
@@ -155,14 +158,18 @@ def _row(benchmark: str, frame: pd.DataFrame, times: Iterable[_Times]) -> Benchm
 
 
 def _measured(frame: pd.DataFrame, means: np.ndarray, pooled: np.ndarray, times: _Times) -> Measured:
-    tau, tau_lo, tau_hi = own_mean(means, partition(frame["cluster_id"]))
+    of_tau = cluster_t(means, partition(frame["cluster_id"]))
     timed = frame.index.intersection(times["plain"].index).intersection(times["draft"].index)
-    logs: tuple[float | None, ...] = (None, None, None)
+    of_speed = None
     if len(timed):
-        values = linearise_log(times["plain"].loc[timed], times["draft"].loc[timed])
-        logs = own_mean(values, partition(frame.loc[timed, "cluster_id"]))
+        plain, draft = times["plain"].loc[timed], times["draft"].loc[timed]
+        clusters = partition(frame.loc[timed, "cluster_id"])
+        of_speed = cluster_t(linearise_log(plain, draft), clusters, weights=weights(draft))
+    logs = interval_of(of_speed) if of_speed is not None else (None,) * 3
     speedup, lo, hi = (None if x is None else math.exp(x) for x in logs)
-    return Measured(tau, tau_lo, tau_hi, float(pooled.mean()), speedup, lo, hi, len(timed))
+    of_taus, of_speeds = (mean.effective if mean is not None and mean.se else None for mean in (of_tau, of_speed))
+    taus = interval_of(of_tau)
+    return Measured(*taus, float(pooled.mean()), speedup, lo, hi, len(timed), of_taus, of_speeds)
 
 
 def _average(values: Iterable[tuple[float | None, float | None]]) -> Average:

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.stats.cluster import partition
-from analysis.stats.estimate import own_mean
+from analysis.stats.cluster import cluster_t, partition
+from analysis.stats.estimate import interval_of
 
 Direction = Literal["B higher", "A higher", "equal"]
 
@@ -17,13 +17,15 @@ Direction = Literal["B higher", "A higher", "equal"]
 @dataclass(frozen=True)
 class Change:
     """The prompts that move in one direction: ``n`` of them, their ``share`` of all pairs with a cluster-robust 95%
-    interval, and the ``mean`` and ``median`` of B - A among them, in tokens per step (None without any)."""
+    interval over ``n_effective`` effective clusters, and the ``mean`` and ``median`` of B - A among them, in tokens per
+    step (None without any)."""
 
     direction: Direction
     n: int
     share: float
     lo: float | None
     hi: float | None
+    n_effective: float | None
     mean: float | None
     median: float | None
 
@@ -42,9 +44,11 @@ def changes(pairs: pd.DataFrame) -> tuple[Change, ...]:
     found = []
     for direction, of_sign in directions:
         here = sign == of_sign
-        share, lo, hi = own_mean(here.astype(float), clusters)
+        robust = cluster_t(here.astype(float), clusters)
+        share, lo, hi = interval_of(robust)
         moved = difference[here] if of_sign and here.any() else None
         of_moved = (None, None) if moved is None else (float(moved.mean()), float(np.median(moved)))
-        bounds = (None, None) if lo is None or hi is None else (max(lo, 0.0), min(hi, 1.0))
-        found.append(Change(direction, int(here.sum()), share, *bounds, *of_moved))
+        lo, hi = (None, None) if lo is None or hi is None else (max(lo, 0.0), min(hi, 1.0))
+        effective = robust.effective if robust.se else None
+        found.append(Change(direction, int(here.sum()), share, lo, hi, effective, *of_moved))
     return tuple(found)

@@ -18,7 +18,7 @@ from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
 from analysis.runlog.schema import PAIR_KEY
 from analysis.stats.cluster import cluster_t, partition
-from analysis.stats.estimate import Estimate, of_pairs, values_of
+from analysis.stats.estimate import Estimate, joint, of_pairs, values_of, weights_of
 from analysis.stats.families import adjust
 from analysis.wording import Estimand, Verdict
 
@@ -41,6 +41,7 @@ class Control:
     share: float | None
     lo: float | None
     hi: float | None
+    share_n_effective: float | None
 
 
 def compare_controls(
@@ -55,7 +56,7 @@ def compare_controls(
     lost = adjust([of_pairs(pairs.frame, estimand) for pairs in with_b])
     compared = []
     for control, of_lost, pairs_a in zip(controls, lost, with_a, strict=True):
-        share = _share(a, b, control, estimand) if gain.lo is not None and gain.lo > 0 else (None, None, None)
+        share = _share(a, b, control, estimand) if gain.lo is not None and gain.lo > 0 else (None,) * 4
         manifest = control.run.manifest
         compared.append(
             Control(
@@ -69,6 +70,7 @@ def compare_controls(
                 share=share[0],
                 lo=share[1],
                 hi=share[2],
+                share_n_effective=share[3],
             )
         )
     return tuple(compared)
@@ -94,7 +96,7 @@ def kind_of(manifest: Manifest) -> Kind:
 
 def _share(
     a: Evaluated, b: Evaluated, control: Evaluated, estimand: Estimand
-) -> tuple[float, float | None, float | None]:
+) -> tuple[float, float | None, float | None, float | None]:
     """(B - control) / (B - A) over the prompts that all three have."""
     key = list(PAIR_KEY)
     third = pair(control, b, min_coverage=0).frame[[*key, "tokens_a", "steps_a"]]
@@ -104,8 +106,9 @@ def _share(
     value_control, _ = values_of(as_control, estimand)
     top, bottom = (value_b - value_control).astype(float), (value_b - value_a).astype(float)
     ratio = top.mean() / bottom.mean()
-    robust = cluster_t(ratio + (top - ratio * bottom) / bottom.mean(), partition(both["cluster_id"]))
-    return float(ratio), robust.lo, robust.hi
+    w = joint(weights_of(both, estimand))
+    robust = cluster_t(ratio + (top - ratio * bottom) / bottom.mean(), partition(both["cluster_id"]), weights=w)
+    return float(ratio), robust.lo, robust.hi, robust.effective if robust.se else None
 
 
 def readings(controls: Sequence[Control]) -> tuple[str, ...]:

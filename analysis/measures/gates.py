@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from analysis.cautions import Caution, caution
 from analysis.runlog.load import Evaluated
 from analysis.runlog.schema import GATE_MOMENTS, KEY, PAIR_KEY
-from analysis.stats.cluster import Partition, cluster_t, partition
+from analysis.stats.cluster import ClusterMean, Partition, cluster_t, partition
 from analysis.stats.ratio import linearise, weights
 
 #: Column that counts the tokens of a quantity. Logs are summed over the tokens whose gates are positive, log_gate over
@@ -27,7 +27,7 @@ _COUNTS = {"log_gate": "n_log_gate", "log_ratio": "n_log"}
 NOT_POSITIVE = "not_positive"
 TABLE = (
     *("role", "layer", "quantity", "mean", "lo", "hi", "sd", "sd_lo", "sd_hi", "sd_within", "sd_between"),
-    *("tokens", "prompts", "clusters"),
+    *("tokens", "prompts", "clusters", "n_effective", "sd_n_effective"),
 )
 
 
@@ -37,7 +37,8 @@ class Gates:
 
     ``table``: one row per (role, layer, quantity), columns TABLE; quantities are GATE_MOMENTS (and NOT_POSITIVE where
     gates are 0 or negative), layers are indices into hidden_states. ``mean`` is over tokens, ``sd`` its standard
-    deviation over tokens, each with a 95% interval over prompt clusters (NaN for one cluster); ``sd_within`` prompts
+    deviation over tokens, each with a 95% interval over prompt clusters (NaN for one cluster), of which
+    ``n_effective`` and ``sd_n_effective`` are effective; ``sd_within`` prompts
     and ``sd_between`` them (analysis of variance). ``sample``: single tokens: role, layer, gate, feature_norm. Empty if
     the run has none. ``spread``: per prompt, PAIR_KEY columns and ``spread``: standard deviation over its answer tokens
     of log(g_l / g_last), root mean square over layers; the variation of the gate within that prompt. Empty without a
@@ -100,7 +101,7 @@ def _quantities(of_layer: pd.DataFrame) -> list[dict[str, object]]:
         else:
             total, squares = (of_layer.loc[some, f"{quantity}_{kind}"].to_numpy() for kind in ("sum", "sumsq"))
         mean = cluster_t(linearise(total, n), clusters, weights=weights(n))
-        counts = {"tokens": int(n.sum()), "prompts": n.size, "clusters": clusters.count}
+        counts = {"tokens": int(n.sum()), "prompts": n.size, "clusters": clusters.count, "n_effective": _units(mean)}
         bounds = {"lo": _nan(mean.lo), "hi": _nan(mean.hi)}
         rows.append(
             {"quantity": quantity, "mean": mean.mean, **bounds, **_spreads(total, squares, n, clusters), **counts}
@@ -125,7 +126,11 @@ def _spreads(total: np.ndarray, squares: np.ndarray, n: np.ndarray, clusters: Pa
         between = max(0.0, (among - within) / typical)
     lo, hi = (math.nan if b is None else _root(b, noise) for b in (variance.lo, variance.hi))
     parts = {"sd_within": _root(within, noise), "sd_between": _root(between, noise)}
-    return {"sd": _root(variance.mean, noise), "sd_lo": lo, "sd_hi": hi, **parts}
+    return {"sd": _root(variance.mean, noise), "sd_lo": lo, "sd_hi": hi, "sd_n_effective": _units(variance), **parts}
+
+
+def _units(mean: ClusterMean) -> float:
+    return mean.effective if mean.se else math.nan
 
 
 def _spread(stats: pd.DataFrame) -> pd.DataFrame:

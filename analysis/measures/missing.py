@@ -6,22 +6,20 @@ ones, and bounds what the comparison over all prompts could have been (Manski 19
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from analysis.cautions import Caution, caution
 from analysis.runlog.pairing import Pairs
 from analysis.runlog.reading import Run
-from analysis.stats.cluster import partition
+from analysis.stats.cluster import Partition, partition
 from analysis.stats.estimate import Estimate
-from analysis.stats.exact import SMALLEST_P
 from analysis.stats.method import ALPHA, LEVEL
+from analysis.stats.strata import combine, stratum
 from analysis.wording import BALANCED, TAU_POOLED, TAU_PROMPTS, Estimand, equals_p, interval, number, signed
 
 
@@ -29,8 +27,9 @@ from analysis.wording import BALANCED, TAU_POOLED, TAU_PROMPTS, Estimand, equals
 class Missing:
     """Values of one arm (tokens per step of a prompt) on prompts without a pair, beside those with one.
 
-    ``difference`` = ``mean_lost`` - ``mean_kept``, with a 95% interval and a two-sided p by Welch's t over clusters;
-    None where either side has fewer than two clusters or no spread.
+    ``difference`` = ``mean_lost`` - ``mean_kept``, with a 95% interval and a two-sided p by Welch's t over clusters, of
+    which ``n_effective`` are effective (:func:`analysis.stats.strata.combine`); None where either side has fewer than
+    two clusters or no spread.
     """
 
     side: str
@@ -42,6 +41,7 @@ class Missing:
     lo: float | None
     hi: float | None
     p: float | None
+    n_effective: float | None
 
     @property
     def differs(self) -> bool:
@@ -71,7 +71,7 @@ def missing(pairs: Pairs) -> tuple[Missing, ...]:
         if len(lost) and len(pairs.frame):
             of_lost, of_kept = _values(lost, side), _values(pairs.frame, side)
             ids = pd.concat([lost["cluster_id"], pairs.frame["cluster_id"]], ignore_index=True)
-            found.append(_missing(side.upper(), of_lost, of_kept, partition(ids).index))
+            found.append(_missing(side.upper(), of_lost, of_kept, partition(ids)))
     return tuple(found)
 
 
@@ -153,28 +153,12 @@ def _values(rows: pd.DataFrame, side: str) -> NDArray[np.float64]:
     return rows[f"tokens_{side}"].to_numpy(dtype=float) / rows[f"steps_{side}"].to_numpy(dtype=float)
 
 
-def _missing(side: str, lost: NDArray[Any], kept: NDArray[Any], clusters: NDArray[np.int64]) -> Missing:
-    difference = float(lost.mean() - kept.mean())
-    influence = np.zeros(int(clusters.max()) + 1)
-    parts, dfs = [], []
-    for values, index, sign in ((lost, clusters[: lost.size], 1), (kept, clusters[lost.size :], -1)):
-        sizes = np.bincount(index, minlength=influence.size)
-        sums = np.bincount(index, values - values.mean(), influence.size)
-        share = sizes / values.size
-        # each sum is corrected for the shrinkage of residuals (CR2), as in a mean over clusters
-        adjusted = np.divide(sums, np.sqrt(1 - share), out=np.zeros_like(sums), where=share < 1) / values.size
-        influence += sign * adjusted
-        parts.append(float(adjusted @ adjusted))
-        dfs.append(int((sizes > 0).sum()) - 1)
-    variance = float(influence @ influence)
-    lo = hi = p = None
-    if min(dfs) >= 1 and variance > 0:
-        df = sum(parts) ** 2 / sum(part**2 / df for part, df in zip(parts, dfs, strict=True))
-        se = math.sqrt(variance)
-        half = float(special.stdtrit(df, (1 + LEVEL) / 2)) * se
-        lo, hi = difference - half, difference + half
-        p = max(2 * float(special.stdtr(df, -abs(difference) / se)), SMALLEST_P)
-    return Missing(side, lost.size, kept.size, float(lost.mean()), float(kept.mean()), difference, lo, hi, p)
+def _missing(side: str, lost: NDArray[Any], kept: NDArray[Any], clusters: Partition) -> Missing:
+    of_lost = np.arange(lost.size + kept.size) < lost.size
+    sides = [stratum(values, clusters, rows) for values, rows in ((lost, of_lost), (kept, ~of_lost))]
+    found = combine(sides, (1, -1), LEVEL)
+    lo, hi, p, effective = (found.lo, found.hi, found.p, found.effective) if found.se else (None,) * 4
+    return Missing(side, lost.size, kept.size, float(lost.mean()), float(kept.mean()), found.mean, lo, hi, p, effective)
 
 
 def cautions_of(found: tuple[Missing, ...], full: Bounds | None, estimate: float | None) -> tuple[Caution, ...]:

@@ -9,7 +9,7 @@ continued like the others. Acceptance is censored at the last slot: a longer blo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -21,16 +21,16 @@ from scipy import special
 from analysis.keys import in_order
 from analysis.runlog.load import Evaluated
 from analysis.runlog.pairing import Pairs
-from analysis.runlog.step_counts import Counts
+from analysis.runlog.step_counts import Counts, Steps
 from analysis.stats.cluster import FloatArray, Partition, cluster_t, partition
 from analysis.stats.method import LEVEL
-from analysis.stats.ratio import linearise
+from analysis.stats.ratio import linearise, weights
 
 CURVE = (
-    *("k", "survival", "lo", "hi", "at_risk"),
-    *("conditional", "conditional_lo", "conditional_hi", "reached", "missed_vocabulary"),
+    *("k", "survival", "lo", "hi", "at_risk", "n_effective"),
+    *("conditional", "conditional_lo", "conditional_hi", "reached", "conditional_n_effective", "missed_vocabulary"),
 )
-DIFFERENCE = ("k", "difference", "lo", "hi", "n_effective")
+DIFFERENCE = ("k", "difference", "lo", "hi", "n_effective", "df")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,10 @@ class Positions:
     """Acceptance of one arm by draft position, over the paired prompts. ``curve`` has columns CURVE, a row per k:
 
     * ``survival``: P(accepted >= k), the product of the conditional rates up to k, with its 95% interval ``lo``,
-      ``hi``; ``at_risk``: steps whose block had a slot k;
+      ``hi``; ``at_risk``: steps whose block had a slot k; ``n_effective``: effective number of clusters, one more than
+      its degrees of freedom, NaN without spread between clusters;
     * ``conditional``: P(accepted >= k | accepted >= k - 1), over the ``reached`` steps in which slot k was
-      compared; these steps differ between arms;
+      compared, with ``conditional_n_effective``; these steps differ between arms;
     * ``missed_vocabulary``: share of the reached steps in which the drafter's vocabulary lacks the target's token; the
       rest of 1 - conditional are mismatches.
     """
@@ -64,37 +65,54 @@ class _Slots:
     missed_vocabulary: Counts
 
 
-def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Positions, pd.DataFrame]:
-    """Both arms, and the difference of survivals, B - A: a row per k of ``k``, ``difference``, ``lo``, ``hi`` and
-    ``n_effective``, the effective number of clusters.
+@dataclass(frozen=True, eq=False)
+class _Survival:
+    """At one k: ``values`` (n,) whose mean is the product-limit estimate and whose variance is the delta method's, and
+    ``variance``, Greenwood's (1926), (n,) by the prompts that contribute it."""
 
-    The error of a survival is the delta method's through the product, clustered as prompts are: Greenwood's (1926)
-    where every prompt is one step and one cluster, but for the factor C / (C - 1). The difference is paired by
-    prompt, with a t interval. An arm's own intervals are Wilson's for its effective number of steps,
-    p (1 - p) / se^2: unlike mean +- t se they stay inside 0..1 and have a width at 0 and at 1.
+    values: FloatArray
+    variance: FloatArray
+
+
+def positions(a: Evaluated, b: Evaluated, pairs: Pairs) -> tuple[Positions, Positions, pd.DataFrame]:
+    """Both arms, and the difference of survivals, B - A: a row per k of ``k``, ``difference``, ``lo``, ``hi``,
+    ``n_effective``, the effective number of clusters, and ``df``, the degrees of freedom of its t.
+
+    The error of a survival is the delta method's through the product, clustered as prompts are, CR2 with
+    Satterthwaite's degrees of freedom (:func:`analysis.stats.cluster.cluster_t`). A prompt's weight is its share of
+    Greenwood's variance, each slot's part divided by steps at risk: its share of the steps where no block is cut. The
+    difference is paired by prompt, with a t interval. An arm's own intervals are Wilson's for its effective number of
+    steps, p (1 - p) / se^2: unlike mean +- t se they stay inside 0..1 and have a width at 0 and at 1.
     """
-    clusters = partition(pairs.frame["cluster"])
-    slots = [_slots(arm, pairs.frame[f"row_{side}"].to_numpy()) for arm, side in ((a, "a"), (b, "b"))]
+    rows = [pairs.frame[f"row_{side}"].to_numpy() for side in "ab"]
+    return of_counts((a.counts, b.counts), rows, partition(pairs.frame["cluster"]))
+
+
+def of_counts(
+    counts: Sequence[Steps], rows: Sequence[NDArray[np.int64]], clusters: Partition
+) -> tuple[Positions, Positions, pd.DataFrame]:
+    """The same from both arms' counts, of which ``rows``, (n,) of each, are the paired prompts."""
+    slots = [_slots(*arm) for arm in zip(counts, rows, strict=True)]
     curves: tuple[list[tuple[float, ...]], ...] = ([], [])
     differences = []
-    for k, values in enumerate(zip_longest(*map(_survivals, slots)), start=1):
-        for rows, of_arm, survival in zip(curves, slots, values, strict=True):
+    for k, found in enumerate(zip_longest(*map(_survivals, slots)), start=1):
+        for curve, of_arm, survival in zip(curves, slots, found, strict=True):
             if survival is not None:
-                rows.append((k, *_row(of_arm[k], survival, of_arm[1].at_risk > 0, clusters)))
-        if values[0] is not None and values[1] is not None:
-            some = (slots[0][1].at_risk > 0) | (slots[1][1].at_risk > 0)
-            mean = cluster_t((values[1] - values[0])[some], clusters.subset(some))
+                curve.append((k, *_row(of_arm[k], survival, clusters)))
+        if found[0] is not None and found[1] is not None:
+            values, variance = found[1].values - found[0].values, found[0].variance + found[1].variance
+            mean = cluster_t(values, clusters, LEVEL, _shares(variance))
             lone = min(clusters.subset(of_arm[k].at_risk > 0).count for of_arm in slots) < 2
             bounds = (None, None) if lone else (mean.lo, mean.hi)
-            differences.append((k, mean.mean, *bounds, mean.effective if mean.se else None))
+            units = (mean.effective, mean.df) if mean.se and not lone else (None, None)
+            differences.append((k, mean.mean, *bounds, *units))
     table = pd.DataFrame(differences, columns=list(DIFFERENCE)).astype(dict.fromkeys(DIFFERENCE[2:], float))
-    first, second = (Positions(pd.DataFrame(rows, columns=list(CURVE))) for rows in curves)
+    first, second = (Positions(pd.DataFrame(curve, columns=list(CURVE))) for curve in curves)
     return first, second, table
 
 
-def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots]:
+def _slots(counts: Steps, rows: NDArray[np.int64]) -> Mapping[int, _Slots]:
     """Counts of the paired prompts, whose rows in the arm's counts are ``rows``, for k = 1..B-1."""
-    counts = evaluated.counts
     slots = counts.at_risk, counts.survived, counts.reached, counts.missed_vocabulary
     which = slice(None) if in_order(rows, len(counts.steps)) else rows
     by_position = {}
@@ -107,43 +125,55 @@ def _slots(evaluated: Evaluated, rows: NDArray[np.int64]) -> Mapping[int, _Slots
     return by_position
 
 
-def _survivals(slots: Mapping[int, _Slots]) -> Iterator[FloatArray]:
-    """For k = 1, 2, ...: (n,) values whose mean is the product-limit estimate of survival and whose variance is the
-    delta method's; NaN after the slot at which every surviving block is censored."""
-    survival, deviation = 1.0, np.zeros(1)
+def _survivals(slots: Mapping[int, _Slots]) -> Iterator[_Survival]:
+    """For k = 1, 2, ...; NaN after the slot at which every surviving block is censored."""
+    survival, deviation, variance = 1.0, np.zeros(1), np.zeros(1)
     for s in slots.values():
         if s.reached.any():
-            values = linearise(s.survived, s.reached)
-            rate = float(s.survived.sum() / s.reached.sum())
+            values, total = linearise(s.survived, s.reached), float(s.reached.sum())
+            rate = float(s.survived.sum() / total)
             deviation = rate * deviation + survival * (values - rate)
+            # Greenwood's sum, term by term: by steps at risk, not by those that reached the slot, which are an outcome
+            own = survival**2 * rate * (1 - rate) / total
+            variance = rate**2 * variance + own * s.at_risk / float(s.at_risk.sum())
             survival *= rate
         elif survival > 0:
             survival = np.nan
-        yield survival + deviation
+        yield _Survival(survival + deviation, variance)
 
 
-def _row(s: _Slots, survival: FloatArray, all_prompts: NDArray[np.bool_], clusters: Partition) -> tuple[float, ...]:
-    """The columns CURVE after k. ``all_prompts``: those with any slot at risk."""
+def _shares(variance: FloatArray) -> FloatArray | None:
+    """(n,) weights of mean 1; None without variance, where no weight is wanted."""
+    return weights(variance) if variance.any() else None
+
+
+def _row(s: _Slots, survival: _Survival, clusters: Partition) -> tuple[float, ...]:
+    """The columns CURVE after k."""
     at_risk = clusters.subset(s.at_risk > 0).count
-    survived = _with_interval(survival[all_prompts], clusters.subset(all_prompts), at_risk)
-    conditional, missed = (np.nan, np.nan, np.nan), np.nan
+    *survived, effective = _with_interval(survival.values, clusters, at_risk, _shares(survival.variance))
+    conditional, missed = (np.nan, np.nan, np.nan, np.nan), np.nan
     if (some := s.reached > 0).any():
-        reached = clusters.subset(some)
-        conditional = _with_interval(linearise(s.survived[some], s.reached[some]), reached, reached.count)
+        reached, of_steps = clusters.subset(some), s.reached[some]
+        conditional = _with_interval(linearise(s.survived[some], of_steps), reached, reached.count, weights(of_steps))
         missed = float(s.missed_vocabulary.sum() / s.reached.sum())
-    return (*survived, int(s.at_risk.sum()), *conditional, int(s.reached.sum()), missed)
+    *rates, of_rates = conditional
+    return (*survived, int(s.at_risk.sum()), effective, *rates, int(s.reached.sum()), of_rates, missed)
 
 
-def _with_interval(values: FloatArray, clusters: Partition, at_risk: int) -> tuple[float, float, float]:
-    """The mean of ``values`` with Wilson's interval; ``at_risk``: the number of clusters at risk."""
-    mean = cluster_t(values, clusters)
+def _with_interval(
+    values: FloatArray, clusters: Partition, at_risk: int, shares: FloatArray | None
+) -> tuple[float, float, float, float]:
+    """The mean of ``values`` with Wilson's interval and the effective number of clusters; ``at_risk``: the number of
+    clusters at risk."""
+    mean = cluster_t(values, clusters, LEVEL, shares)
     if np.isnan(mean.mean):
-        return np.nan, np.nan, np.nan
+        return np.nan, np.nan, np.nan, np.nan
     p = min(max(mean.mean, 0.0), 1.0)
     if at_risk < 2:  # one cluster leaves everything open
-        return p, 0.0, 1.0
+        return p, 0.0, 1.0, np.nan
     # without spread every cluster counts as one observation
-    n = p * (1 - p) / mean.se**2 if mean.se else at_risk
-    z2 = float(special.stdtrit(at_risk - 1, (1 + LEVEL) / 2)) ** 2
+    n, df = (p * (1 - p) / mean.se**2, mean.df) if mean.se else (at_risk, at_risk - 1)
+    z2 = float(special.stdtrit(df, (1 + LEVEL) / 2)) ** 2
     centre, half = p + z2 / (2 * n), np.sqrt(max(0.0, z2 * (p * (1 - p) / n + z2 / (4 * n * n))))
-    return p, max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))
+    lo, hi = max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))
+    return p, lo, hi, mean.effective if mean.se else np.nan

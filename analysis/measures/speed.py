@@ -61,6 +61,7 @@ class TimesFaster:
     p: float | None
     n_pairs: int
     n_clusters: int
+    n_effective: float | None
     verdict: Verdict | None
     design: Design
     cautions: tuple[Caution, ...]
@@ -257,6 +258,7 @@ def _times(kind: _Kind, e: Estimate, design: Design, sessions: int) -> TimesFast
         p=e.p_adjusted if conclusive else None,
         n_pairs=e.n_pairs,
         n_clusters=e.n_clusters,
+        n_effective=e.n_effective if e.se is not None else None,
         verdict=e.verdict if conclusive and against in ("A", "A's") else None,
         design=design,
         cautions=cautions_of(e, design, sessions),

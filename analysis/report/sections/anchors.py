@@ -25,10 +25,10 @@ def entropy_table(c: Comparison) -> str:
 def _table(what: str, curve: pd.DataFrame) -> str:
     rows = [
         (row["class"], f"{row['n']:,}", number(row["mean_a"]), number(row["mean_b"]), signed(row["difference"]),
-         "—" if pd.isna(row["lo"]) else interval(row["lo"], row["hi"]))
+         *(("—", "—") if pd.isna(row["lo"]) else (interval(row["lo"], row["hi"]), number(row["n_effective"], 1))))
         for row in curve.to_dict("records")
     ]  # fmt: skip
-    return table([what, "positions", "A", "B", "difference", "95% interval"], rows, numeric=5)
+    return table([what, "positions", "A", "B", "difference", "95% interval", "effective"], rows, numeric=6)
 
 
 def everywhere(c: Comparison) -> str:

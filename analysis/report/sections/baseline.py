@@ -24,9 +24,11 @@ def baseline_table(c: Comparison) -> str | None:
     rows = []
     for convention, weighs in _WEIGHS.items():
         speedups = [s for s in c.baseline.speedups if s.convention == convention]
-        rows.append((convention, weighs, *map(_times, speedups)))
-    headers = ["convention", "what it weighs", "A over baseline", "B over baseline", "B's speed-up over A's"]
-    return table(headers, rows, numeric=3)
+        units = " / ".join(number(s.n_effective, 1) for s in speedups)
+        rows.append((convention, weighs, *map(_times, speedups), units))
+    headers = ["convention", "what it weighs", "A over baseline", "B over baseline", "B's speed-up over A's",
+               "effective clusters, of the three"]  # fmt: skip
+    return table(headers, rows, numeric=4)
 
 
 def notes(c: Comparison) -> list[str]:

@@ -18,15 +18,17 @@ def benchmark_table(c: Comparison) -> str | None:
     rows = [
         (row.benchmark, *((f"{row.prompts:,}", f"{row.responses:,}") if row.datasets else (None, None)),
          _tau(row.a), _tau(row.b), _speedup(row.a), _speedup(row.b),
+         _effective(row.a), _effective(row.b),
          *(_pair(p.tau.get(row.benchmark), p.speedup.get(row.benchmark)) for p in published))
         for row in t.rows
     ]  # fmt: skip
     if (present := sum(bool(row.datasets) for row in t.rows)) > 1:
         a, b = t.average_a, t.average_b
-        averages = [number(x, 2) for x in (a.tau, b.tau, a.speedup, b.speedup)]
+        averages = [*(number(x, 2) for x in (a.tau, b.tau, a.speedup, b.speedup)), None, None]
         theirs = [_pair(p.average.tau, p.average.speedup) for p in published]
         rows.append((f"average of these {present}", None, None, *averages, *theirs))
     headers = ["benchmark", "prompts", "responses", "tau, A", "tau, B", "speed-up, A", "speed-up, B"]
+    headers += ["effective clusters (tau / speed-up), A", "B"]
     headers += [f"published: {p.method}, {p.target}" for p in published]
     return table(headers, rows, numeric=len(headers) - 1)
 
@@ -37,6 +39,10 @@ def _tau(x: Measured | None) -> str | None:
 
 def _speedup(x: Measured | None) -> str | None:
     return None if x is None else with_interval(x.speedup, x.speedup_lo, x.speedup_hi, 2)
+
+
+def _effective(x: Measured | None) -> str | None:
+    return None if x is None else f"{number(x.tau_n_effective, 1)} / {number(x.speedup_n_effective, 1)}"
 
 
 def _pair(tau: float | None, speedup: float | None) -> str | None:

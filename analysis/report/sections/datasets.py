@@ -119,11 +119,11 @@ def pooled_table(c: Comparison) -> str | None:
         return None
     rows = [
         (p.dataset, signed(c.by_dataset[p.dataset].estimate), signed(p.estimate), interval(p.lo, p.hi),
-         percent(p.p_positive), percent(p.weight, 0))
+         percent(p.p_positive), percent(p.weight, 0), effective(c.by_dataset[p.dataset]))
         for p in c.heterogeneity.pooled
     ]  # fmt: skip
-    headers = ["data set", "difference", "partially pooled", "95% interval", "P(B better)", "own weight"]
-    return table(headers, rows, numeric=5)
+    headers = ["data set", "difference", "partially pooled", "95% interval", "P(B better)", "own weight", "effective"]
+    return table(headers, rows, numeric=6)
 
 
 def interaction_table(c: Comparison) -> str | None:

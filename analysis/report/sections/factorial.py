@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.comparison.factorial import Effect, Factorial
 from analysis.report.markdown import table
+from analysis.report.sections.overview import effective
 from analysis.stats.estimate import Estimate
 from analysis.stats.seeds import FEWEST_SEEDS
 from analysis.wording import Verdict, counted, interval, number, p_value, signed
@@ -66,11 +67,10 @@ def effects_table(f: Factorial) -> str:
         name = effect.name
         if place < len(f.factors):
             name = f"{name}: {f.factors[place].high} instead of {f.factors[place].low}"
-        cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), _verdict(e)
-        rows.append((name, *cells))
-    return table(
-        ["effect", f"difference ({f.estimand.unit})", "95% interval", "p", "p, Holm", "verdict"], rows, numeric=5
-    )
+        cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted)
+        rows.append((name, *cells, effective(e), _verdict(e)))
+    headers = ["effect", f"difference ({f.estimand.unit})", "95% interval", "p", "p, Holm", "effective", "verdict"]
+    return table(headers, rows, numeric=6)
 
 
 def cautions(f: Factorial) -> list[tuple[str, str]]:

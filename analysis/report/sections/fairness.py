@@ -68,11 +68,12 @@ def missing_rows(missing: Sequence[Missing]) -> str | None:
         return None
     rows = [
         (m.side, f"{m.lost:,}", number(m.mean_lost), f"{m.kept:,}", number(m.mean_kept), signed(m.difference),
-         interval(m.lo, m.hi), p_value(m.p))
+         interval(m.lo, m.hi), p_value(m.p), number(m.n_effective, 1))
         for m in missing
     ]  # fmt: skip
-    headers = ["arm", "without a pair", "mean", "with a pair", "mean", "difference", "95% interval", "p"]
-    return table(headers, rows, numeric=7)
+    headers = ["arm", "without a pair", "mean", "with a pair", "mean", "difference", "95% interval", "p",
+               "effective"]  # fmt: skip
+    return table(headers, rows, numeric=8)
 
 
 def provenance_table(c: Comparison) -> str:

@@ -9,6 +9,7 @@ from analysis.comparison.facts import ArmSummary
 from analysis.comparison.pairwise import Comparison
 from analysis.measures.gates import NOT_POSITIVE
 from analysis.report.markdown import table
+from analysis.report.sections.overview import effective
 from analysis.runlog.schema import GATE_QUANTITIES
 from analysis.wording import interval, number, p_value, percent, signed
 
@@ -21,8 +22,9 @@ def gate_table(arm: ArmSummary) -> str:
     for (role, layer), of_layer in arm.gates.table.groupby(["role", "layer"]):
         by_quantity = of_layer.set_index("quantity")
         cells = [_with_interval(*by_quantity.loc[q, ["mean", "lo", "hi"]]) for q in GATE_QUANTITIES]
-        rows.append((role, layer, *cells))
-    return table(headers, rows, numeric=1 + len(GATE_QUANTITIES))
+        least = by_quantity.loc[list(GATE_QUANTITIES), "n_effective"].min()
+        rows.append((role, layer, *cells, "—" if pd.isna(least) else number(least, 1)))
+    return table([*headers, "effective, at least"], rows, numeric=2 + len(GATE_QUANTITIES))
 
 
 def spread_table(arm: ArmSummary) -> str | None:
@@ -35,17 +37,18 @@ def spread_table(arm: ArmSummary) -> str | None:
     for (role, layer), of_layer in arm.gates.table.groupby(["role", "layer"]):
         by_quantity = of_layer.set_index("quantity")
         parts = [number(x) for x in by_quantity.loc["gate", ["sd", "sd_within", "sd_between"]]]
-        identified = ["—"] * 3
+        identified = ["—"] * 4
         if "log_ratio" in by_quantity.index and layer != last:
             log = by_quantity.loc["log_ratio"]
             identified = [_with_interval(log["sd"], log["sd_lo"], log["sd_hi"])]
             identified += [number(log["sd_within"]), number(log["sd_between"])]
+            identified += ["—" if pd.isna(log["sd_n_effective"]) else number(log["sd_n_effective"], 1)]
         lacking = by_quantity.loc[NOT_POSITIVE, "mean"] if NOT_POSITIVE in by_quantity.index else 0.0
         rows.append((role, layer, *parts, *identified, percent(lacking, 1)))
-    headers += ["within prompts", "between prompts"]
+    headers += ["within prompts", "between prompts", "effective"]
     if NOT_POSITIVE in arm.gates.table["quantity"].to_numpy():
-        return table([*headers, "gate <= 0 (not in the logs)"], rows, numeric=8)
-    return table(headers, [row[:-1] for row in rows], numeric=7)
+        return table([*headers, "gate <= 0 (not in the logs)"], rows, numeric=9)
+    return table(headers, [row[:-1] for row in rows], numeric=8)
 
 
 def _with_interval(value: float, lo: float, hi: float) -> str:
@@ -75,14 +78,15 @@ def control_table(c: Comparison) -> str | None:
     if not c.controls:
         return None
     headers = ["control", "kind", "mean", "B - control", "95% interval", "p, Holm", "verdict, B over control",
-               "control - A", "95% interval", "share of B's gain lost"]  # fmt: skip
+               "control - A", "95% interval", "share of B's gain lost", "effective, of the three"]  # fmt: skip
     rows = [
         (x.label, x.kind, number(x.mean), signed(x.lost.estimate), interval(x.lost.lo, x.lost.hi),
          p_value(x.lost.p_adjusted), x.lost.verdict, signed(x.kept.estimate), interval(x.kept.lo, x.kept.hi),
-         percent(x.share, 0) + (f" ({percent(x.lo, 0)} to {percent(x.hi, 0)})" if x.lo is not None else ""))
+         percent(x.share, 0) + (f" ({percent(x.lo, 0)} to {percent(x.hi, 0)})" if x.lo is not None else ""),
+         " / ".join((effective(x.lost), effective(x.kept), number(x.share_n_effective, 1))))
         for x in c.controls
     ]  # fmt: skip
-    return table(headers, rows, numeric=8)
+    return table(headers, rows, numeric=9)
 
 
 def strangers(c: Comparison) -> list[str]:

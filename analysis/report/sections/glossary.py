@@ -30,6 +30,12 @@ _TERMS: tuple[tuple[str, str, Callable[[Comparison], bool]], ...] = (
         lambda c: c.overall.n_clusters < c.overall.n_pairs,
     ),
     (
+        "effective",
+        "effective number of independent clusters: the degrees of freedom of the cluster-robust t, and one. Few large "
+        "clusters, or few long answers, count as few.",
+        lambda c: True,
+    ),
+    (
         "MDE",
         "minimum detectable effect: the true difference that such a test, within its family, finds with probability "
         "0.8.",

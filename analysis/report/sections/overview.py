@@ -49,10 +49,11 @@ def change_table(c: Comparison) -> str | None:
         return None
     rows = [
         (x.direction, f"{x.n:,}", percent(x.share), "—" if x.lo is None else f"{percent(x.lo)} to {percent(x.hi)}",
-         signed(x.mean, 2), signed(x.median, 2))
+         number(x.n_effective, 1), signed(x.mean, 2), signed(x.median, 2))
         for x in c.changes
     ]  # fmt: skip
-    return table(["prompt", "prompts", "share", "95% interval", "mean of B - A", "median of B - A"], rows, numeric=5)
+    headers = ["prompt", "prompts", "share", "95% interval", "effective", "mean of B - A", "median of B - A"]
+    return table(headers, rows, numeric=6)
 
 
 def effective(e: Estimate) -> str:
@@ -92,6 +93,6 @@ def equivalence_table(c: Comparison) -> str | None:
     rows = []
     for name, e in (("overall", c.overall), *c.by_dataset.items()):
         q = e.equivalence
-        cells = (None, None) if q is None else (interval(q.lo, q.hi), p_value(q.p_adjusted))
+        cells = (None,) * 3 if q is None else (interval(q.lo, q.hi), p_value(q.p_adjusted), effective(e))
         rows.append((name, *cells, "not defined" if q is None else "inside" if q.shown else "not shown to be inside"))
-    return table(["data set", "90% interval", "p of the two one-sided tests", "margin"], rows, numeric=3)
+    return table(["data set", "90% interval", "p of the two one-sided tests", "effective", "margin"], rows, numeric=4)

@@ -47,6 +47,11 @@ def _points(share: float) -> str:
     return "—" if pd.isna(share) else signed(100 * share, 1)
 
 
+def _effective(last: pd.Series) -> str:
+    n = last["n_effective"]
+    return "" if pd.isna(n) else f"; {number(n, 1)} effective clusters"
+
+
 def ceilings(c: Comparison) -> list[str]:
     """Upper bound of the gain from a longer block, per arm."""
     lines = []
@@ -56,7 +61,7 @@ def ceilings(c: Comparison) -> list[str]:
         last = arm.positions.curve.iloc[-1]
         lines.append(
             f"{arm.side}: all {last['k']:.0f} draft tokens are accepted in {percent(last['survival'])} of steps "
-            f"({percent(last['lo'])} to {percent(last['hi'])}). One more slot could add at most "
+            f"({percent(last['lo'])} to {percent(last['hi'])}{_effective(last)}). One more slot could add at most "
             f"{number(arm.positions.ceiling, 2)} tokens per step; the actual gain is unknown."
         )
     return lines

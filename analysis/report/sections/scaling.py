@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.comparison.scaling import Scaling, Series
 from analysis.report.markdown import table
+from analysis.report.sections.overview import effective
 from analysis.stats.estimate import Estimate
 from analysis.wording import Verdict, counted, interval, number, p_value, signed
 
@@ -33,8 +34,12 @@ def _level(level: float) -> str:
 
 def points_table(f: Scaling) -> str:
     """One run per row."""
-    rows = [(s.name, _level(p.level), p.run, number(p.mean), _between(p.lo, p.hi)) for s in f.series for p in s.points]
-    return table(["series", f.unit, "arm", f.estimand.name, "95% interval"], rows)
+    rows = [
+        (s.name, _level(p.level), p.run, number(p.mean), _between(p.lo, p.hi), number(p.n_effective, 1))
+        for s in f.series
+        for p in s.points
+    ]
+    return table(["series", f.unit, "arm", f.estimand.name, "95% interval", "effective"], rows)
 
 
 def _between(lo: float | None, hi: float | None) -> str | None:
@@ -47,19 +52,19 @@ def steps_table(f: Scaling) -> str:
     for s in f.series:
         for before, after, e in zip(s.points, s.points[1:], s.steps, strict=False):
             step = f"{_level(before.level)} to {_level(after.level)}"
-            cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), _verdict(e)
-            rows.append((s.name, step, *cells))
-    return table(["series", f.unit, "difference", "95% interval", "p", "p, Holm", "verdict"], rows)
+            rows.append((s.name, step, *_cells(e)))
+    return table(["series", f.unit, "difference", "95% interval", "p", "p, Holm", "effective", "verdict"], rows)
+
+
+def _cells(e: Estimate) -> tuple[str, ...]:
+    bounds = interval(e.lo, e.hi)
+    return signed(e.estimate), bounds, p_value(e.p), p_value(e.p_adjusted), effective(e), _verdict(e)
 
 
 def slopes_table(f: Scaling) -> str:
     """The slope of every series of three levels or more; empty without any."""
-    rows = [
-        (s.name, signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), _verdict(e))
-        for s in f.series
-        if (e := s.slope) is not None
-    ]
-    headers = ["series", f"per doubling ({f.estimand.unit})", "95% interval", "p", "p, Holm", "verdict"]
+    rows = [(s.name, *_cells(e)) for s in f.series if (e := s.slope) is not None]
+    headers = ["series", f"per doubling ({f.estimand.unit})", "95% interval", "p", "p, Holm", "effective", "verdict"]
     return table(headers, rows) if rows else ""
 
 

@@ -45,11 +45,11 @@ def every_seed(s: SeedComparison) -> str:
         return table(["arm", "run", "seed", "mean"], rows, numeric=1)
     runs_a, runs_b = (runs * len(s.seeds) if len(runs) == 1 else runs for runs in (s.runs_a, s.runs_b))
     cells = [
-        (seed, a, b, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi))
+        (seed, a, b, number(e.mean_a), number(e.mean_b), signed(e.estimate), interval(e.lo, e.hi), effective(e))
         for seed, a, b, e in zip(s.seeds, runs_a, runs_b, s.per_seed, strict=True)
     ]
-    headers = ["seed", "run of A", "run of B", "A", "B", "difference", "95% interval over prompts"]
-    return table(headers, cells, numeric=4)
+    headers = ["seed", "run of A", "run of B", "A", "B", "difference", "95% interval over prompts", "effective"]
+    return table(headers, cells, numeric=5)
 
 
 def seeds_by_datasets(s: SeedComparison) -> str | None:
@@ -68,10 +68,10 @@ def without_each(s: SeedComparison) -> str | None:
         return None
     rows = [
         (f"{left.arm}, seed {left.seed}" if left.arm else left.seed, signed(left.estimate.estimate),
-         interval(left.estimate.lo, left.estimate.hi), p_value(left.estimate.p))
+         interval(left.estimate.lo, left.estimate.hi), p_value(left.estimate.p), effective(left.estimate))
         for left in s.without
     ]  # fmt: skip
-    return table(["without seed", "difference", "95% interval", "p"], rows, numeric=3)
+    return table(["without seed", "difference", "95% interval", "p", "effective"], rows, numeric=4)
 
 
 def parts(s: SeedComparison) -> str | None:

@@ -20,11 +20,12 @@ def speed_table(c: Comparison) -> str | None:
     names = {"A": c.a.label, "B": c.b.label, "plain": "plain decoding"}
     rows = [
         (names.get(r.what, r.what), names.get(r.against, r.against), r.estimand.name, number(r.estimate, 2), _range(r),
-         p_value(r.p), f"{r.n_pairs:,}", r.design, r.verdict)
+         p_value(r.p), f"{r.n_pairs:,}", number(r.n_effective, 1), r.design, r.verdict)
         for r in c.speed.ratios if r.subset is None
     ]  # fmt: skip
-    headers = ["faster", "than", "metric", "times", "95% interval", "p", "prompts", "timed", "verdict"]
-    return table(headers, rows, numeric=6)
+    headers = ["faster", "than", "metric", "times", "95% interval", "p", "prompts", "effective", "timed",
+               "verdict"]  # fmt: skip
+    return table(headers, rows, numeric=7)
 
 
 def speed_by_dataset(c: Comparison) -> str | None:
@@ -38,9 +39,10 @@ def speed_by_dataset(c: Comparison) -> str | None:
         if any(ratios):
             cells = [f"{number(r.estimate, 2)} ({_range(r)})" if r else None for r in ratios]
             last = ratios[-1]
-            rows.append((name, *cells, p_value(last.p) if last else None, last.verdict if last else None))
-    headers = ["data set", "A over plain", "B over plain", "B over A", "p, Holm", "verdict"]
-    return table(headers, rows, numeric=5) if rows else None
+            units = " / ".join(number(r.n_effective if r else None, 1) for r in ratios)
+            rows.append((name, *cells, units, p_value(last.p) if last else None, last.verdict if last else None))
+    headers = ["data set", "A over plain", "B over plain", "B over A", "effective, of the three", "p, Holm", "verdict"]
+    return table(headers, rows, numeric=6) if rows else None
 
 
 def _range(r: TimesFaster | ThroughputRatio) -> str:

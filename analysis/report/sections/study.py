@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.comparison.matrix import Matrix
 from analysis.comparison.pairwise import Comparison
 from analysis.report.markdown import table
-from analysis.report.sections.overview import own_means
+from analysis.report.sections.overview import effective, own_means
 from analysis.stats.estimate import Estimate
 from analysis.stats.ranking import Ranking
 from analysis.wording import Verdict, interval, number, p_value, percent, signed
@@ -29,13 +29,13 @@ def matrix_table(m: Matrix) -> str:
     """One arm per row, over all prompts."""
     headers = ["arm", "mean", "difference from the first", "95% interval", "p", "p, Holm", "pairs", "clusters"]
     first = m.comparisons[0]
-    rows = [(f"{first.a.label} (first)", own_means(first.overall)[0], *[None] * 6, None)]
+    rows = [(f"{first.a.label} (first)", own_means(first.overall)[0], *[None] * 8)]
     rows += [
         (c.b.label, own_means(e)[1], signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted),
-         f"{e.n_pairs:,}", f"{e.n_clusters:,}", _against_first(e))
+         f"{e.n_pairs:,}", f"{e.n_clusters:,}", effective(e), _against_first(e))
         for c, e in zip(m.comparisons, m.overall, strict=True)
     ]  # fmt: skip
-    return table([*headers, "verdict"], rows, numeric=8)
+    return table([*headers, "effective", "verdict"], rows, numeric=9)
 
 
 def matrix_datasets(m: Matrix) -> str:
@@ -45,11 +45,13 @@ def matrix_datasets(m: Matrix) -> str:
         cells: list[str | None] = []
         for each in m.by_dataset:
             e = each.get(name)
-            cells.append(
-                None if e is None else f"{signed(e.estimate, 2)} ({interval(e.lo, e.hi, 2)}), {_against_first(e)}"
-            )
+            cells.append(None if e is None else f"{signed(e.estimate, 2)} ({_units(e)}), {_against_first(e)}")
         rows.append((name, *cells))
     return table(["data set", *(c.b.label for c in m.comparisons)], rows)
+
+
+def _units(e: Estimate) -> str:
+    return f"{interval(e.lo, e.hi, 2)}; {effective(e)}"
 
 
 def ranking_table(r: Ranking) -> str:
@@ -69,9 +71,9 @@ def ranking_pairs(r: Ranking) -> str:
         e, names = pair.estimate, (r.arms[pair.first], r.arms[pair.second])
         better = {Verdict.B_BETTER: names[0], Verdict.A_BETTER: names[1]}.get(e.verdict)
         verdict = f"{better} better" if better else str(e.verdict)
-        cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), verdict
+        cells = signed(e.estimate), interval(e.lo, e.hi), p_value(e.p), p_value(e.p_adjusted), effective(e), verdict
         rows.append((f"{names[0]} - {names[1]}", *cells))
-    return table(["pair", "difference", "95% interval", "p", "p, Holm", "verdict"], rows, numeric=5)
+    return table(["pair", "difference", "95% interval", "p", "p, Holm", "effective", "verdict"], rows, numeric=6)
 
 
 def matrix_cautions(m: Matrix) -> list[tuple[str, str]]:

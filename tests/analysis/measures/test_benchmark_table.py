@@ -115,20 +115,22 @@ def test_the_table_by_hand(compared):
     # MBPP is one benchmark under two names. MT-Bench is one prompt: two responses, no interval; not timed.
     tau, speed = "2.00 (-10.71 to 14.71)", "3.00 (-9.71 to 15.71)"
     t = np.tan(0.475 * np.pi)  # t(1) at 97.5%, in closed form
-    se = 1 / 3  # of the log: values -1/3 and 1/3 about it
+    # of the log: values -1/3 and 1/3 about it, each over 1 - its share of B's time, 2/3 and 1/3 (CR2)
+    se = np.sqrt((1 / 9 / (1 / 3) + 1 / 9 / (2 / 3)) / 4)
     of_b = f"2.67 ({8 / 3 * np.exp(-t * se):.2f} to {8 / 3 * np.exp(t * se):.2f})"
     assert benchmark_table(compared).splitlines() == [
         "| benchmark | prompts | responses | tau, A | tau, B | speed-up, A | speed-up, B "
+        "| effective clusters (tau / speed-up), A | B "
         "| published: DFlash, Qwen3-4B | published: DFlash, Qwen3-8B |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        f"| GSM8K | 2 | 2 | {tau} | {speed} | 2.00 | {of_b} | 6.53 / 5.15 | 6.54 / 5.15 |",
-        "| MATH-500 | — | — | — | — | — | — | 7.84 / 6.09 | 7.87 / 6.08 |",
-        "| AIME25 | — | — | — | — | — | — | 7.27 / 5.68 | 7.08 / 5.62 |",
-        "| HumanEval | — | — | — | — | — | — | 6.64 / 5.21 | 6.50 / 5.14 |",
-        f"| MBPP | 2 | 2 | {speed} | {speed} | 4.00 | 2.00 | 6.09 / 4.78 | 5.95 / 4.65 |",
-        "| MT-Bench | 1 | 2 | 2.50 | 4.00 | — | — | 4.35 / 2.85 | 4.24 / 2.75 |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"| GSM8K | 2 | 2 | {tau} | {speed} | 2.00 | {of_b} | 2.0 / — | 2.0 / 2.0 | 6.53 / 5.15 | 6.54 / 5.15 |",
+        "| MATH-500 | — | — | — | — | — | — | — | — | 7.84 / 6.09 | 7.87 / 6.08 |",
+        "| AIME25 | — | — | — | — | — | — | — | — | 7.27 / 5.68 | 7.08 / 5.62 |",
+        "| HumanEval | — | — | — | — | — | — | — | — | 6.64 / 5.21 | 6.50 / 5.14 |",
+        f"| MBPP | 2 | 2 | {speed} | {speed} | 4.00 | 2.00 | 2.0 / — | 2.0 / — | 6.09 / 4.78 | 5.95 / 4.65 |",
+        "| MT-Bench | 1 | 2 | 2.50 | 4.00 | — | — | — / — | — / — | 4.35 / 2.85 | 4.24 / 2.75 |",
         # tau (2 + 3 + 2.5) / 3; published (6.53 + 6.09 + 4.35) / 3 / cube root of 5.15 x 4.78 x 2.85
-        "| average of these 3 | — | — | 2.50 | 3.33 | — | — | 5.66 / 4.12 | 5.58 / 4.04 |",
+        "| average of these 3 | — | — | 2.50 | 3.33 | — | — | — | — | 5.66 / 4.12 | 5.58 / 4.04 |",
     ]
     (note,) = timing_notes(compared)
     assert "MT-Bench 0 of 2 responses" in note

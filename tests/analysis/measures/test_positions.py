@@ -16,6 +16,7 @@ from analysis.runlog.pairing import pair
 from analysis.runlog.reading import Run
 from analysis.stats.cluster import cluster_t, partition
 from tests.analysis.runs import BLOCK, prompt, prompts_of, write_run
+from tests.analysis.stats.cr2 import dense, likeliest_icc
 
 
 def loaded(folder, prompts, protocol="prefix"):
@@ -56,10 +57,33 @@ def test_greenwood_by_hand(tmp_path):
     _, survived, difference = both(tmp_path, whole, blocks)
     product = [0.6, 0.6 * 0.75, 0.6 * 0.75 * 2 / 3]
     assert survived.curve["survival"].tolist()[:3] == pytest.approx(product)
-    greenwood = [4 / (10 * 6), 4 / (10 * 6) + 1 / (4 * 3), 4 / (10 * 6) + 1 / (4 * 3) + 1 / (3 * 2)]
-    for k, (s, terms) in enumerate(zip(product, greenwood, strict=True)):
-        half = stats.t.ppf(0.975, 9) * s * math.sqrt(terms * 10 / 9)  # A's survival is 0 without spread
-        assert difference.loc[k, "hi"] - difference.loc[k, "difference"] == pytest.approx(half)
+    terms = [4 / (10 * 6), 1 / (4 * 3), 1 / (3 * 2)]
+    accepted, slots = np.array([1, 1, 0, 0, 0, 0, 1, 2, 7, 7]), np.array([1, 1, *[7] * 8])
+    deviation, weight = np.zeros(10), np.zeros(10)
+    for k, (s, term) in enumerate(zip(product, terms, strict=True), start=1):
+        reached = (slots >= k) & (accepted >= k - 1)
+        rate = (reached & (accepted >= k)).sum() / reached.sum()
+        deviation = deviation + reached * ((accepted >= k) - rate) / (rate * reached.sum())
+        weight = weight + term * (slots >= k) / (slots >= k).sum()
+        assert s**2 * (deviation**2).sum() == pytest.approx(s**2 * sum(terms[:k]))  # Greenwood's
+        shares = weight / weight.mean()
+        icc = likeliest_icc(10 * deviation, np.arange(10), shares)
+        variance, df = dense(10 * deviation, np.arange(10), icc, shares)
+        row = difference.loc[k - 1]
+        assert row["df"] == pytest.approx(df) and row["n_effective"] == pytest.approx(df + 1)
+        half = stats.t.ppf(0.975, df) * s * math.sqrt(variance)  # A's survival is 0 without spread
+        assert row["hi"] - row["difference"] == pytest.approx(half)
+    assert difference.loc[0, "df"] == pytest.approx(9)  # at the first slot all prompts weigh the same
+
+
+def test_prompts_without_a_slot_change_no_error(tmp_path):
+    accepted = [0, 2, 1, 5, 3, 0, 7, 2]
+    rest = [prompt(f"none{i}", 0, eligible=0) for i in range(6)]
+    alone, beside = (
+        both(tmp_path / name, [*prompts_of(accepted), *more], [*prompts_of(accepted[::-1]), *more])[2]
+        for name, more in (("alone", []), ("beside", rest))
+    )
+    assert beside.equals(alone) or np.allclose(beside, alone)
 
 
 def test_the_difference_of_products_has_the_error_of_a_cluster_bootstrap(tmp_path):
