@@ -35,7 +35,7 @@ from analysis.stats.method import ALPHA, FEWEST, LEVEL, Inference, Method, Sampl
 from analysis.stats.pooling import random_effects
 from analysis.stats.sensitivity import detectable
 from analysis.stats.shrinkage import Pooled, partially_pooled
-from analysis.stats.strata import Stratum, combine, stratum
+from analysis.stats.strata import Stratum, combine, designed, stratum
 from analysis.wording import Estimand, balanced, equals_p
 
 #: With fewer data sets than this, I^2 is too noisy.
@@ -51,7 +51,9 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
     variance of each (:mod:`analysis.stats.strata`). None for fewer than two data sets.
 
     ``frame``: pairs. There is no interval where a data set has fewer than LEAST clusters, or where those of fewer than
-    FEWEST carry so much of the variance that fewer than FEWEST effective ones remain.
+    FEWEST weigh so much that fewer than FEWEST effective ones remain, if all clusters are equally variable. (To judge
+    by the variances found would keep those studies in which a small data set agrees by chance; for the same reason the
+    degrees of freedom are then at most those of equal variances.)
     """
     names = sorted(frame["dataset"].unique())
     if len(names) < 2:
@@ -72,10 +74,11 @@ def balanced_mean(frame: pd.DataFrame, estimand: Estimand, margin: float | None 
         count = clusters.subset(rows).count
         few, fewest = few + [str(name)] * (count < FEWEST), min(fewest, count)
     equal = [1 / len(names)] * len(names)
-    of_a, of_b, robust = (combine(kind, equal, LEVEL) for kind in strata)
+    design = designed(strata[-1], equal) if few and fewest >= LEAST else math.inf
+    of_a, of_b, robust = (combine(kind, equal, LEVEL, design) for kind in strata)
     ties = tied(frame)
     tally = len(frame), clusters.count, int(ties.sum()), clusters.subset(~ties).count
-    if few and (fewest < LEAST or not robust.effective >= FEWEST):
+    if few and (fewest < LEAST or design + 1 < FEWEST):
         cautions = (caution("small-datasets", names=", ".join(few), least=FEWEST),)
         means = (of_a.mean, None, None), (of_b.mean, None, None)
         without = ClusterMean(robust.mean, None, None, None, None, 0.0, None, None)

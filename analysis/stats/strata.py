@@ -41,11 +41,13 @@ def stratum(
     return Stratum(scores, present, cluster_t(values, own, weights=weights))
 
 
-def combine(strata: Sequence[Stratum], factors: Sequence[float], level: float = 0.95) -> ClusterMean:
+def combine(
+    strata: Sequence[Stratum], factors: Sequence[float], level: float = 0.95, most: float = math.inf
+) -> ClusterMean:
     """The sum of ``factors`` times the means, with a t interval; no interval where a data set has no standard error.
 
-    Clusters that several data sets share enter with their covariance. Degrees of freedom by Satterthwaite, those of
-    the smallest data set where clusters are shared, a lower bound.
+    Clusters that several data sets share enter with their covariance. Degrees of freedom by Satterthwaite, but at most
+    ``most``; those of the smallest data set where clusters are shared, a lower bound.
     """
     mean = float(sum(f * s.found.mean for f, s in zip(factors, strata, strict=True)))
     if any(s.found.se is None for s in strata):
@@ -56,10 +58,18 @@ def combine(strata: Sequence[Stratum], factors: Sequence[float], level: float = 
     shared = np.sum([s.present for s in strata], axis=0).max(initial=0) > 1
     if not variance > 0:
         return ClusterMean(mean, 0.0, mean, mean, None, min(df for _, df in own), None, None)
-    df = sum(v for v, _ in own) ** 2 / sum(v**2 / d for v, d in own)
-    if shared:
-        df = min(d for v, d in own if v > 0)
+    df = min(_satterthwaite(own) if not shared else min(d for v, d in own if v > 0), most)
     se = math.sqrt(variance)
     half = float(special.stdtrit(df, (1 + level) / 2)) * se
     p = max(2 * float(special.stdtr(df, -abs(mean) / se)), SMALLEST_P)
     return ClusterMean(mean, se, mean - half, mean + half, p, df, None, None)
+
+
+def designed(strata: Sequence[Stratum], factors: Sequence[float]) -> float:
+    """Degrees of freedom of the sum if clusters of all data sets were equally variable, which is known beforehand."""
+    return _satterthwaite([(f**2 / s.found.effective, s.found.df) for f, s in zip(factors, strata, strict=True)])
+
+
+def _satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """Of a sum of independent variances, (variance, degrees of freedom) each."""
+    return float(sum(v for v, _ in parts) ** 2 / sum(v**2 / df for v, df in parts))

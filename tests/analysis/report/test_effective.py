@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def headers(text):
     lines = text.splitlines()
     return [
         [cell.strip() for cell in line.strip("| ").split("|")]
-        for line, below in zip(lines, lines[1:], strict=False)
+        for line, below in itertools.pairwise(lines)
         if line.startswith("|") and re.fullmatch(r"[|\-: ]+", below)
     ]
 

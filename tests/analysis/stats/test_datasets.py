@@ -79,12 +79,18 @@ def test_one_data_set_has_no_balance_and_few_clusters_no_interval():
     assert codes(result.cautions) == ["small-datasets"]
     few = balanced_mean(frame_of({"a": [1, 2, 3, 0, 1, 2], "b": [9, 4, 1]}), ACCEPTED_LENGTH)
     assert (few.lo, few.p, few.method) == (None, None, Method.NONE)
-    # four prompts that hardly vary leave the others their degrees of freedom; three may do so by chance
-    rest = np.random.default_rng(4).integers(-9, 9, 60)
-    small = balanced_mean(frame_of({"a": rest, "b": [2, 1, 2, 1]}), ACCEPTED_LENGTH)
-    assert small.lo is not None and small.n_effective >= 6
-    by_chance = balanced_mean(frame_of({"a": rest, "b": [2, 1, 2]}), ACCEPTED_LENGTH)
+    # four prompts that hardly vary may do so by chance, so their weight decides: half of this mean
+    rng = np.random.default_rng(4)
+    rest = rng.integers(-9, 9, 60)
+    by_chance = balanced_mean(frame_of({"a": rest, "b": [2, 1, 2, 1]}), ACCEPTED_LENGTH)
     assert by_chance.lo is None and codes(by_chance.cautions) == ["small-datasets"]
+    # a sixth of it, with the degrees of freedom of clusters that vary alike
+    six = {name: rng.integers(-9, 9, 60) for name in "bcdef"} | {"a": [2, 1, 2, 1]}
+    small = balanced_mean(frame_of(six), ACCEPTED_LENGTH)
+    df = (1 / 4 + 5 / 60) ** 2 / (1 / 4**2 / 3 + 5 / 60**2 / 59)
+    assert small.lo is not None and small.df == pytest.approx(df)
+    three = balanced_mean(frame_of(six | {"a": [2, 1, 2]}), ACCEPTED_LENGTH)
+    assert three.lo is None and codes(three.cautions) == ["small-datasets"]
 
 
 def test_a_small_data_set_that_is_half_of_a_mean_leaves_it_its_own_degrees_of_freedom():
