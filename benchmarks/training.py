@@ -46,23 +46,26 @@ class Cost:
 
 
 class RandomCorpus:
-    """As many examples as are asked for, of one length, all with the same random content."""
+    """As many examples as are asked for, of one length, all with the same random content; with the states of ``layers``
+    target layers, unless the corpus is read online."""
 
-    def __init__(self, config: RunConfig, layers: int, target: Target):
+    def __init__(self, config: RunConfig, layers: int, target: Target, prompt_tokens: int = PROMPT_TOKENS):
         self.count = config.training.batch * config.training.accumulate
-        length = PROMPT_TOKENS + config.corpus.max_new_tokens
+        length = prompt_tokens + config.corpus.max_new_tokens
         generator = torch.Generator().manual_seed(0)
         self.tokens = torch.randint(100, min(1000, target.vocab_size), (length,), generator=generator)
-        self.features = torch.randn(length - 1, layers, target.hidden_size, generator=generator).bfloat16()
-        self.supervised = torch.arange(length) >= PROMPT_TOKENS
-        self.vocab_size = target.vocab_size
+        self.features: torch.Tensor | None = None
+        if config.corpus.features == "stored":
+            self.features = torch.randn(length - 1, layers, target.hidden_size, generator=generator).bfloat16()
+        self.supervised = torch.arange(length) >= prompt_tokens
+        self.prompt_tokens, self.vocab_size = prompt_tokens, target.vocab_size
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> CorpusExample:
         return CorpusExample(
-            str(index), "random", str(index), self.tokens, PROMPT_TOKENS, self.supervised, self.features
+            str(index), "random", str(index), self.tokens, self.prompt_tokens, self.supervised, self.features
         )
 
 

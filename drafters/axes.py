@@ -131,7 +131,6 @@ def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | Non
     ``vocab``: the target ids of ``draft_vocab`` (drafters.corpus.vocabulary). Raises DataError for a drafter that the
     target cannot have, such as one with an unusable mask token.
     """
-    shape = target.model.config.get_text_config()
     if choice.mask_token_id in {target.pad_id, *target.stop_ids}:
         raise DataError(
             f"drafter.mask_token_id {choice.mask_token_id} is the target's pad or stop token; "
@@ -142,8 +141,16 @@ def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | Non
             f"drafter.mask_token_id {choice.mask_token_id} is not a row of the target's embedding: "
             f"0 to {target.vocab_size - 1} are"
         )
+    shape = target.model.config.get_text_config()
+    return shaped(choice, shape, target.id, num_layers=target.num_layers, vocab_size=target.vocab_size, vocab=vocab)
+
+
+def shaped(
+    choice: DrafterChoice, shape: Any, target: str, *, num_layers: int, vocab_size: int, vocab: tuple[int, ...] | None
+) -> DrafterConfig:
+    """:func:`complete` from the target's configuration ``shape`` (of transformers) alone, without its tokenizer."""
     layers = choice.target_layers
-    ids = default_layer_ids(target.num_layers, layers) if isinstance(layers, int) else layers
+    ids = default_layer_ids(num_layers, layers) if isinstance(layers, int) else layers
     heads = choice.num_attention_heads or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     fields = dict(
@@ -152,9 +159,9 @@ def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | Non
         target_layer_ids=tuple(ids),
         block_size=choice.block_size,
         mask_token_id=choice.mask_token_id,
-        num_target_layers=target.num_layers,
-        vocab_size=target.vocab_size,
-        hidden_size=target.hidden_size,
+        num_target_layers=num_layers,
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden_size,
         intermediate_size=choice.intermediate_size or shape.intermediate_size,
         num_attention_heads=heads,
         num_key_value_heads=choice.num_key_value_heads or getattr(shape, "num_key_value_heads", None) or heads,
@@ -165,4 +172,4 @@ def complete(choice: DrafterChoice, target: Target, vocab: tuple[int, ...] | Non
         draft_vocab=vocab,
         prompt_tokens=choice.prompt_tokens,
     )
-    return parse(DrafterConfig, fields, f"a drafter for target '{target.id}'")
+    return parse(DrafterConfig, fields, f"a drafter for target '{target}'")

@@ -89,6 +89,13 @@ class TestOfDrafters:
         assert training.main(["--recipe", str(tmp_path / "arm.yaml"), "--rounds", "1"]) == 0
         assert len(last_line(capfd)["arms"]) == 6
 
+    def test_dry_run(self, capfd, target):
+        from benchmarks import dry_run
+
+        assert dry_run.main(["--target", str(target), "--fast"]) == 0
+        (found,) = last_line(capfd)["shapes"]
+        assert found["computed_bytes"] == pytest.approx(found["bytes"], rel=0.2)
+
     def test_replay(self, capfd, target):
         from benchmarks import replay
 

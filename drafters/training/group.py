@@ -127,3 +127,8 @@ def joined(device: str) -> Iterator[Group]:
         yield Group(rank)
     finally:
         dist.destroy_process_group()
+
+
+def shares(micro_batches: int, ranks: int) -> int:
+    """Micro-batches of an optimizer step that the first of ``ranks`` takes."""
+    return -(-micro_batches // ranks)

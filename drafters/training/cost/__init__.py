@@ -1,0 +1,1 @@
+"""What a training costs, computed from shapes: memory, operations, time."""
