@@ -85,6 +85,7 @@ _CAUTIONS = {
     "history-nan": "{run}: the training loss is NaN or infinite at {n} of {total} steps, first at step {first}.",
     "history-short": "{run}: the history has {n} steps, the manifest {total}: part of the training is missing.",
     "history-diverged": "{run}: the training diverged; its loss ended at {last:.2f} after a minimum of {best:.2f}.",
+    "history-spikes": "{run}: the training loss spiked at {n} step(s), first at step {first}.",
     "history-rising": "{run}: validation accepted length was still rising at the end ({before:.2f} after three "
     "quarters of the training, {last:.2f} at the end). More training would change this arm.",
     "post-hoc": "Post hoc: the data set(s) {names} were selected from {total} by the caller, and not all of their "

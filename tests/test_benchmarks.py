@@ -93,8 +93,7 @@ class TestOfDrafters:
         from benchmarks import dry_run
 
         assert dry_run.main(["--target", str(target), "--fast"]) == 0
-        (found,) = last_line(capfd)["shapes"]
-        assert found["computed_bytes"] == pytest.approx(found["bytes"], rel=0.2)
+        assert [shape["shape"] for shape in last_line(capfd)["shapes"]] == ["study"]
 
     def test_replay(self, capfd, target):
         from benchmarks import replay

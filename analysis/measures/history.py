@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.cautions import Caution, caution
 from analysis.runlog.reading import Run
+from analysis.stats.spikes import spikes
 
 CURVES = ("step", "examples", "loss", "ce", "accepted_length", "val_accepted_length", "val_unseen_accepted_length")
 
@@ -23,6 +24,11 @@ class History:
     """``curves``: one row per optimizer step, columns CURVES; NaN for quantities that were not measured at a step."""
 
     curves: pd.DataFrame
+
+    @property
+    def spikes(self) -> list[int]:
+        """Steps whose loss was a spike (:mod:`analysis.stats.spikes`)."""
+        return self.curves.loc[spikes(self.curves["loss"].to_numpy(float)), "step"].tolist()
 
     def last(self, column: str) -> float | None:
         """The last measured value; None without one."""
@@ -44,8 +50,8 @@ def load_history(run: Run) -> History | None:
 
 
 def health(run: Run, history: History | None) -> tuple[Caution, ...]:
-    """Cautions about a training: NaN or infinite loss, missing steps, divergence, and an accepted length that was still
-    rising at the end."""
+    """Cautions about a training: NaN or infinite loss, missing steps, divergence, spikes of the loss, and an accepted
+    length that was still rising at the end."""
     if history is None:
         return ()
     curves, cautions = history.curves, []
@@ -57,6 +63,8 @@ def health(run: Run, history: History | None) -> tuple[Caution, ...]:
         cautions.append(caution("history-nan", run=run.name, n=len(bad), total=len(curves), first=int(bad.iloc[0])))
     elif (ends := _ends(curves)) is not None and ends[1] > DIVERGED * ends[0]:
         cautions.append(caution("history-diverged", run=run.name, best=ends[0], last=ends[1]))
+    if found := history.spikes:
+        cautions.append(caution("history-spikes", run=run.name, n=len(found), first=found[0]))
     if (rise := _rise(curves)) is not None and rise[1] > RISING * rise[0]:
         cautions.append(caution("history-rising", run=run.name, before=rise[0], last=rise[1]))
     return tuple(cautions)

@@ -11,7 +11,8 @@ Under torchrun (``torchrun --nproc-per-node N -m drafters.train CONFIG``) N rank
 micro-batches of every step. The settings are the same, and so is the result, to rounding; a run may go on with another
 number of ranks. Rank 0 writes. On GPUs this is experimental: it has been tested on CPUs.
 
-SIGINT and SIGTERM end a training with a checkpoint, after the step that is running.
+``--log`` writes a line a step for schedulers (``jsonl``: progress.jsonl in the run folder), or to TensorBoard or
+Weights & Biases where they are installed. SIGINT and SIGTERM end a training with a checkpoint, after the step that is running.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from drafters.training.cost.devices import NAMES
 from drafters.training.cost.dry_run import PROMPT_TOKENS, Given, dry_run
 from drafters.training.cost.table import table
 from drafters.training.group import LostRankError
+from drafters.training.logs import LOGS
 from drafters.training.run import train
 
 
@@ -43,6 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--device", default=default_device())
+    parser.add_argument(
+        "--log", choices=LOGS, action="append", default=[], help="write each step there too; may be given several times"
+    )
+    parser.add_argument(
+        "--keep", type=int, metavar="N", help="keep the last N saved states (default: the last one, until the end)"
+    )
     about = _dry_run_options(parser)
     args = parser.parse_args(argv)
     config = load_config(args.config, args.overrides)
@@ -51,9 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _estimate(config, asked)
     if asked:
         raise UsageError(f"--{next(iter(asked)).replace('_', '-')} is for --dry-run")
+    if args.keep is not None and args.keep < 1:
+        raise UsageError("--keep must be 1 or more")
     follows = Rank.of_environment().number > 0
     try:
-        line = train(config, run_folder(config.name, args.run), args.device)
+        line = train(config, run_folder(config.name, args.run), args.device, args.log, args.keep)
     except DraftlabError as error:
         if follows and not isinstance(error, LostRankError):  # rank 0 says it
             return int(error.exit_code)

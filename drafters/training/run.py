@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from analysis.errors import DataError, DraftlabError
@@ -18,6 +19,7 @@ from analysis.runlog.addresses import MANIFEST
 from analysis.runlog.manifest import Manifest, settings_hash
 from analysis.runlog.reading import Run, read_manifest
 from analysis.runlog.writing import RunWriter, write_atomic
+from analysis.stats.spikes import WINDOW, spikes
 from drafters.axes import complete
 from drafters.checkpoints.folder import save_drafter, weights_sha256
 from drafters.checkpoints.mean_gate import save_mean_gate
@@ -32,6 +34,7 @@ from drafters.provenance import environment
 from drafters.target.frozen import Target
 from drafters.training.corpora import arm_corpus, validation_corpora
 from drafters.training.group import Group, joined
+from drafters.training.logs import logging_to, require_logs
 from drafters.training.schedule import native_precision
 from drafters.training.stopping import stop_requests
 from drafters.training.trainer import NotFiniteError, Trainer
@@ -40,16 +43,18 @@ from drafters.training.trainer import NotFiniteError, Trainer
 MEAN_GATE_EXAMPLES = 4096
 
 
-def train(config: RunConfig, folder: Path, device: str) -> str:
+def train(config: RunConfig, folder: Path, device: str, logs: Sequence[str] = (), keep: int | None = None) -> str:
     """Train ``config`` into ``folder``, on this process or, under torchrun, on all ranks; returns a line for the user.
 
-    Raises DataError if the folder holds a run with other settings, LostRankError if another rank stops.
+    ``logs``: names of drafters.training.logs. ``keep``: how many saved states stay, after the end too; None: the last
+    one, until the end. Raises UsageError without a log's package, DataError if the folder holds a run with other settings, LostRankError if another rank stops.
     """
+    require_logs(logs)
     with joined(device) as group:
-        return _train(config, folder, device, group)
+        return _train(config, folder, device, group, logs, keep)
 
 
-def _train(config: RunConfig, folder: Path, device: str, group: Group) -> str:
+def _train(config: RunConfig, folder: Path, device: str, group: Group, logs: Sequence[str], keep: int | None) -> str:
     """All ranks do this; rank 0 alone writes."""
     writer = _begin(config, folder, group)
     manifest = writer.manifest
@@ -94,21 +99,24 @@ def _train(config: RunConfig, folder: Path, device: str, group: Group) -> str:
 
     started = time.monotonic() - sum(row["seconds"] for row in trainer.history)
     shown = progress(f"train {config.name}", trainer.steps, trainer.step) if group.leads else nullcontext(_untold)
-    with shown as tick, stop_requests() as stop:
+    logged = logging_to(logs, folder, config, trainer.step) if group.leads else nullcontext(_unwritten)
+    with shown as tick, logged as log, stop_requests() as stop:
         while trainer.step < trainer.steps:
             row = _step(trainer, folder)
             _validate(trainer, row, config.validation, validation)
             length = row["val_accepted_length"] or row["accepted_length"] or 0.0
+            losses = np.array([past["loss"] for past in trainer.history[-1 - WINDOW :]], dtype=float)
+            log({**row, "steps": trainer.steps, "spike": bool(spikes(losses)[-1])})
             tick(trainer.step, f"loss {row['loss'] or 0:.3f}, accepted length {length:.2f}")
             stopped = group.any(stop.requested)
             due = stopped or trainer.step % config.training.checkpoint_every == 0
             if due and trainer.step < trainer.steps and group.leads:
-                _save(trainer, writer, checkpoints)
+                _save(trainer, writer, checkpoints, keep or 1)
             if stopped:
                 raise KeyboardInterrupt
     manifest.timings["train_s"] = time.monotonic() - started
     if group.leads:
-        _finish(trainer, writer, checkpoints)
+        _finish(trainer, writer, checkpoints, keep or 0)
         writer.save()
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
 
@@ -142,6 +150,10 @@ def _vocabulary(config: RunConfig, corpus: Corpus, manifest: Manifest) -> tuple[
 
 def _untold(done: int, note: str) -> None:
     """What ranks beside the first show of their progress."""
+
+
+def _unwritten(row: Mapping[str, Any]) -> None:
+    """Where ranks beside the first log."""
 
 
 def _begin(config: RunConfig, folder: Path, group: Group) -> RunWriter:
@@ -207,12 +219,18 @@ def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora
         row[column] = trainer.validate(corpus) if corpus is not None and due else None
 
 
-def _save(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
+def _save(trainer: Trainer, writer: RunWriter, checkpoints: Path, keep: int) -> None:
     # history first: on resume it may run past the weights and is cut, but it must not fall short of them
     writer.append("history", trainer.history)
     writer.commit()
     trainer.save(checkpoints / f"step-{trainer.step:06d}")
-    for old in _step_folders(checkpoints)[:-1]:
+    _remove_old(checkpoints, keep)
+
+
+def _remove_old(checkpoints: Path, keep: int) -> None:
+    """All saved states but the last ``keep``; the newest is whole by now."""
+    folders = _step_folders(checkpoints)
+    for old in folders[: len(folders) - keep]:
         shutil.rmtree(old)
 
 
@@ -226,7 +244,7 @@ def _resume(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
         trainer.restore(saved[-1], history)
 
 
-def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
+def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path, keep: int) -> None:
     writer.append("history", trainer.history)
     corpus, drafter = trainer.corpus, trainer.drafter
     sample = trainer.reader.each(corpus[i] for i in range(min(fusion_table.EXAMPLES, len(corpus))))
@@ -245,8 +263,7 @@ def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
     manifest.training.steps, manifest.training.data_hash = trainer.step, trainer.hash.state
     manifest.training.status = "complete"
     writer.commit()
-    for old in _step_folders(checkpoints):
-        shutil.rmtree(old)
+    _remove_old(checkpoints, keep)
 
 
 def _for_mean_gate(corpus: Corpus) -> Iterator[CorpusExample]:

@@ -26,6 +26,9 @@ def training_curves(comparison: Comparison) -> Plot | None:
         loss.plot(steps, curves[column_of_loss], color=colour, linewidth=0.5, alpha=0.3)
         smooth = curves[column_of_loss].rolling(1 + len(curves) // 20, center=True, min_periods=1).mean()
         loss.plot(steps, smooth, color=colour, label=legend(arm, 28))
+        if spikes := arm.history.spikes:
+            at = steps.isin(spikes)
+            loss.plot(steps[at], curves.loc[at, column_of_loss], "x", color=colour, markersize=5)
         for column, style in (("val_accepted_length", "-"), ("val_unseen_accepted_length", "--")):
             measured = curves[column].notna()
             length.plot(steps[measured], curves.loc[measured, column], style, color=colour, marker="o", markersize=3)
@@ -40,9 +43,10 @@ def training_curves(comparison: Comparison) -> Plot | None:
     for panel in (loss, length):
         panel.set_xlabel("optimizer step")
     data = pd.concat([a.history.curves.assign(arm=a.side) for a in arms if a.history], ignore_index=True)
+    crosses = ", spikes marked by crosses" if any(arm.history and arm.history.spikes for arm in arms) else ""
     caption = (
         f"Training: {'weighted loss' if weighted else 'cross-entropy'} per step (faint) and its running mean over a "
-        "twentieth of the training; accepted length on fixed validation prompts of seen (solid) and unseen templates "
-        "(dashed)."
+        f"twentieth of the training{crosses}; accepted length on fixed validation prompts of seen (solid) and unseen "
+        "templates (dashed)."
     )
     return Plot("training-curves", caption, figure, data)

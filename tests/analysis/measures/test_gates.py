@@ -260,6 +260,13 @@ def test_divergence_is_seen_in_the_unweighted_loss(tmp_path):
     assert codes(tmp_path, [{**row, "loss": 1.0 + i} for i, row in enumerate(FALLING)]) == []
 
 
+def test_a_spike_is_seen_and_marked(tmp_path):
+    flat = [{**row, "ce": 2.0, "loss": 2.0 + 0.1 * (i % 2)} for i, row in enumerate(FALLING)]
+    assert codes(tmp_path / "flat", flat) == []
+    assert codes(tmp_path, [*flat[:30], {**flat[30], "loss": 9.0}, *flat[31:]]) == ["history-spikes"]
+    assert load_history(Run.open(tmp_path / "a")).spikes == [30]
+
+
 def test_an_accepted_length_that_still_rises_is_seen(tmp_path):
     growing = [{**row, "val_accepted_length": 1 + i / 40 if i % 5 == 4 else None} for i, row in enumerate(FALLING)]
     assert codes(tmp_path, growing) == ["history-rising"]
