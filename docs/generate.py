@@ -16,6 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout, whatever is installed
 
+import model_cards
+
 from analysis.commands.report import Entry, PlanEntry, read_plan
 from analysis.importers.registry import FORMATS
 from analysis.report.markdown import escape, table
@@ -194,10 +196,16 @@ def reports() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def cards() -> str:
+    """What each arm of the study is."""
+    return model_cards.page(NOTE, ROOT / "runs", ROOT / "drafters" / "recipes")
+
+
 #: Path from the repository's root, and what it should hold.
 PAGES: dict[str, Callable[[], str]] = {
     "docs/run-format.md": run_format,
     "docs/formats.md": formats,
+    "docs/model-cards.md": cards,
     "README.md": readme,
     "reports/README.md": reports,
 }
