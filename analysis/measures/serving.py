@@ -20,7 +20,7 @@ import pandas as pd
 from analysis.errors import DataError
 from analysis.measures.throughput import DONE, block_estimate
 from analysis.runlog.reading import Run
-from analysis.stats.inference import FEWEST
+from analysis.stats.method import FEWEST
 from analysis.wording import Verdict, counted
 
 #: Percentiles of latency that are shown.

@@ -15,7 +15,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from analysis.runlog.outputs import hash_of_tokens, repetition
-from drafters.decoding.decode import Decoded, DecodeOutput, Seconds, decode
+from drafters.decoding.decode import Decoded, DecodeOutput, decode
+from drafters.decoding.loop import Seconds
 from drafters.decoding.sampling import Sampling
 from drafters.evaluation.arms import Arm
 from drafters.evaluation.proposing import proposer_of

@@ -212,7 +212,7 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _validate(trainer: Trainer, row: dict, settings: ValidationSettings, corpora: dict[str, Corpus]) -> None:
+def _validate(trainer: Trainer, row: dict[str, Any], settings: ValidationSettings, corpora: dict[str, Corpus]) -> None:
     due = trainer.step % settings.every == 0 or trainer.step == trainer.steps
     for column in ("val_accepted_length", "val_unseen_accepted_length"):
         corpus = corpora.get(column)
