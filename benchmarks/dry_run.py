@@ -26,7 +26,7 @@ from drafters.config import RunConfig
 from drafters.corpus.build import Corpus
 from drafters.settings import parse
 from drafters.target.frozen import Target
-from drafters.training.cost.devices import measure_cpu
+from drafters.training.cost.devices import measure
 from drafters.training.cost.dry_run import Given, dry_run
 from drafters.training.trainer import Trainer
 
@@ -91,7 +91,7 @@ def peak_bytes(trainer: Trainer) -> int:
     return seen.peak
 
 
-def measure(reference: str, shapes: Sequence[Any], rounds: int) -> list[Found]:
+def compare(reference: str, shapes: Sequence[Any], rounds: int) -> list[Found]:
     """Every shape."""
     target = Target.load(reference)
     found = []
@@ -101,7 +101,7 @@ def measure(reference: str, shapes: Sequence[Any], rounds: int) -> list[Found]:
         trainer = trainer_of(config, target)
         held, seconds, computed = peak_bytes(trainer), [], []
         for _ in range(rounds):
-            flops, bandwidth = measure_cpu(clock=time.process_time)
+            flops, bandwidth = measure(clock=time.process_time)
             given = Given(prompt_tokens=PROMPT_TOKENS, flops=flops, bandwidth=bandwidth)
             estimate = dry_run(config, given)
             computed.append(estimate.time.total)
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # gradients of made-up states underflow, and products of such numbers are slow
-    found = measure(args.target, SHAPES[:1] if args.fast else SHAPES, 1 if args.fast else args.rounds)
+    found = compare(args.target, SHAPES[:1] if args.fast else SHAPES, 1 if args.fast else args.rounds)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
     print(table(found))

@@ -1,6 +1,8 @@
 """Every benchmark runs, in its fast mode: none can rot unseen. What they measure is not looked at here."""
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -94,6 +96,24 @@ class TestOfDrafters:
 
         assert dry_run.main(["--target", str(target), "--fast"]) == 0
         assert [shape["shape"] for shape in last_line(capfd)["shapes"]] == ["study"]
+
+    @pytest.mark.slow
+    def test_gpu_smoke(self, target, tmp_path):
+        """The script itself, on the CPU."""
+        lines = [json.dumps({"question": f"What is {n} plus {n + 1}?", "answer": str(2 * n + 1)}) for n in range(12)]
+        (tmp_path / "train.jsonl").write_text("\n".join(lines[:8]))
+        (tmp_path / "test.jsonl").write_text("\n".join(lines[8:10]))
+        script = Path(__file__).parents[1] / "benchmarks" / "gpu_smoke.sh"
+        command = [str(script), "--fast", "--device", "cpu", "--out", str(tmp_path / "out"), "--target", str(target)]
+        command += ["--prompts", str(tmp_path / "train.jsonl"), "--held-out", str(tmp_path / "test.jsonl")]
+        command += ["--set", "drafter.draft_vocab=100"]
+        environment = os.environ | {"PYTHON": sys.executable, "DRAFTLAB_CACHE": str(tmp_path / "cache")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        result = json.loads((tmp_path / "out" / "gpu_smoke.json").read_text())
+        assert [arm["arm"] for arm in result["arms"]] == ["dflash", "dynadflash", "dflare"]
+        assert all(arm[name] > 0 for arm in result["arms"] for name in arm if name != "arm")
+        assert (tmp_path / "out" / "runs" / "dflare" / "progress.jsonl").exists()
 
     def test_replay(self, capfd, target):
         from benchmarks import replay

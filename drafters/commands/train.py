@@ -12,7 +12,8 @@ micro-batches of every step. The settings are the same, and so is the result, to
 number of ranks. Rank 0 writes. On GPUs this is experimental: it has been tested on CPUs.
 
 ``--log`` writes a line a step for schedulers (``jsonl``: progress.jsonl in the run folder), or to TensorBoard or
-Weights & Biases where they are installed. SIGINT and SIGTERM end a training with a checkpoint, after the step that is running.
+Weights & Biases where they are installed. SIGINT and SIGTERM end a training with a checkpoint, after the step that is
+running.
 """
 
 from __future__ import annotations

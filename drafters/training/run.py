@@ -47,7 +47,8 @@ def train(config: RunConfig, folder: Path, device: str, logs: Sequence[str] = ()
     """Train ``config`` into ``folder``, on this process or, under torchrun, on all ranks; returns a line for the user.
 
     ``logs``: names of drafters.training.logs. ``keep``: how many saved states stay, after the end too; None: the last
-    one, until the end. Raises UsageError without a log's package, DataError if the folder holds a run with other settings, LostRankError if another rank stops.
+    one, until the end. Raises UsageError without a log's package, DataError if the folder holds a run with other
+    settings, LostRankError if another rank stops.
     """
     require_logs(logs)
     with joined(device) as group:

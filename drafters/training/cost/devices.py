@@ -34,30 +34,44 @@ class Device:
 def named_device(name: str, precision: str) -> Device:
     """A device of :data:`NAMES` for matrix products in ``precision``; ``cpu`` is measured, in about a second."""
     if name == "cpu":
-        flops, bandwidth = measure_cpu(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        flops, bandwidth = measure("cpu", torch.bfloat16 if precision == "bfloat16" else torch.float32)
         return Device("cpu", flops, bandwidth, None, "measured")
     half, full, bandwidth, held = PEAKS[name]
     peak = half if precision == "bfloat16" else full
     return Device(name, REACHED * peak, REACHED * bandwidth, held, "published")
 
 
-def measure_cpu(
-    dtype: torch.dtype = torch.float32, seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter
+def measure(
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seconds: float = 0.3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
-    """Operations per second of a product [2048, 576] x [576, 1536], and bytes per second of doubling a tensor of 64 MB
-    into another: means over ``seconds`` each, so that what else runs here slows them as it slows a training."""
-    left, right = torch.randn(2048, 576, dtype=dtype), torch.randn(576, 1536, dtype=dtype)
-    large = torch.ones(2**24)
+    """Operations per second of matrix products, and bytes per second of doubling a tensor of 64 MB (1 GB on a GPU) into
+    another: means over ``seconds`` each, so that what else runs there slows them as it slows a training.
+
+    The product is [2048, 576] x [576, 1536], of a size that a small drafter has; on a GPU [8192, 4096] x [4096, 4096].
+    """
+    rows, inner, columns = (2048, 576, 1536) if device == "cpu" else (8192, 4096, 4096)
+    left = torch.randn(rows, inner, dtype=dtype, device=device)
+    right = torch.randn(inner, columns, dtype=dtype, device=device)
+    large = torch.ones(2**24 if device == "cpu" else 2**28, device=device)
     into = torch.empty_like(large)
-    product = _mean(lambda: left @ right, seconds, clock)
-    added = _mean(lambda: torch.add(large, large, out=into), seconds, clock)
-    return 2 * 2048 * 576 * 1536 / product, 2 * 4 * 2**24 / added  # one operand twice is read once
 
-
-def _mean(act: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
-    act()
-    started, count = clock(), 0
-    while (spent := clock() - started) < seconds:
+    def mean(act: Callable[[], object]) -> float:
         act()
-        count += 1
-    return spent / count
+        _wait(device)
+        started, count = clock(), 0
+        while (spent := clock() - started) < seconds:
+            act()
+            _wait(device)
+            count += 1
+        return spent / count
+
+    product, added = mean(lambda: left @ right), mean(lambda: torch.add(large, large, out=into))
+    return 2 * rows * inner * columns / product, 2 * 4 * large.numel() / added  # one operand twice is read once
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
