@@ -64,7 +64,14 @@ class CorpusSettings(Settings):
     batch_size: int = 32
     feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
     given_answers: bool = False
+    answers: str | None = None  # a file of the target's answers by an engine (python -m drafters.corpus)
     holdout: Holdout | None = None  # prompts taken out of the training, to be asked as heldout:RUN
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.given_answers and self.answers is not None:
+            raise ValueError("answers are the target's by an engine; given_answers takes those in the data")
+        return self
 
     def training_prompts(self) -> list[Prompt]:
         """What is trained on: the prompts of all sources without those held out."""

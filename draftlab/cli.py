@@ -31,6 +31,7 @@ COMMANDS = {
     "scaling": Command("analysis.commands.scaling", "the headline against depth, target layers, examples or compute"),
     "serving": Command("analysis.commands.serving", "report on a serving experiment"),
     "import": Command("analysis.commands.importers", "import logs of other tools as a run"),
+    "corpus": Command("drafters.commands.corpus", "ask an engine for the answers of a corpus", resumes=True),
     "train": Command("drafters.commands.train", "train a drafter", resumes=True),
     "evaluate": Command("drafters.commands.evaluate", "evaluate trained drafters", resumes=True),
     "generate": Command("drafters.commands.generate", "decode prompts with a drafter"),

@@ -13,9 +13,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise, repeat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,18 +24,18 @@ from analysis.errors import DataError
 from analysis.runlog.manifest import settings_hash
 from analysis.runlog.writing import write_atomic
 from drafters.cache import cache_folder, locked
-from drafters.corpus.given import LeftOutError, answered_tokens, thinks
+from drafters.corpus.answering import Answering, Chat
+from drafters.corpus.given import thinks
 from drafters.corpus.store import (
     FORMAT,
     INDEX,
-    SHORT_ANSWER,
     Corpus,
     CorpusExample,
     shard_path,
     write_index,
     write_shard,
 )
-from drafters.prompts.identity import Prompt, messages
+from drafters.prompts.identity import Prompt
 from drafters.target.frozen import Target
 from drafters.target.layers import check_layer_ids
 
@@ -45,8 +44,6 @@ __all__ = ["Corpus", "CorpusExample", "build_corpus", "estimate_bytes", "plan_ba
 SETTINGS = "settings.json"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _WINDOW = 16  # batches
-
-LeftOut = list[tuple[str, str]]  # (prompt id, reason)
 
 
 def build_corpus(
@@ -59,6 +56,7 @@ def build_corpus(
     max_length: int = 3072,
     dtype: Literal["bfloat16", "float16"] = "bfloat16",
     given_answers: bool = False,
+    answers: Mapping[str, Sequence[int]] | None = None,
     folder: Path | str | None = None,
     progress: Callable[[int, int, float], None] = lambda done, total, seconds: None,
 ) -> Corpus:
@@ -68,7 +66,8 @@ def build_corpus(
     corpus holds tokens alone.
 
     The target answers the first turn of each prompt, with up to ``max_new_tokens`` and to ``max_length`` in all;
-    with ``given_answers`` the answers in the data are taken instead, all turns of them. Left out, and named in
+    with ``given_answers`` the answers in the data are taken instead, all turns of them; with ``answers`` (tokens by
+    prompt id) those of an engine that ran the target. Left out, and named in
     the index: prompts too long to be answered, and answers of fewer than two tokens, which hold no anchor.
     ``folder``: where, instead of the cache. ``progress(done, total, seconds)`` counts prompts, and the seconds
     of this call. Building twice at a time is safe: the second waits for the first.
@@ -90,14 +89,16 @@ def build_corpus(
         "batch_size": batch_size,
         "dtype": dtype if layer_ids else None,
     }
+    if answers is not None:
+        settings["answers"] = _digest(answers)
     folder = Path(folder) if folder else cache_folder() / "corpora" / settings_hash(settings)[:32]
     with locked(folder):
         _claim(folder, settings)
         if (folder / INDEX).exists():
             return Corpus(folder)
         started = time.monotonic()
-        answering = _Answering(target, tuple(layer_ids), max_new_tokens, max_length, _DTYPES[dtype])
-        chats, left_out = answering.chats(prompts, given_answers)
+        answering = Answering(target, tuple(layer_ids), max_new_tokens, max_length, _DTYPES[dtype])
+        chats, left_out = answering.chats(prompts, given_answers, answers)
         shards = _write_shards(answering, chats, folder, batch_size, progress)
         order, notes = [prompt.prompt_id for prompt in prompts], _notes(target, chats) if given_answers else []
         write_index(folder, settings, target.vocab_size, order, shards, left_out, notes)
@@ -124,109 +125,6 @@ def estimate_bytes(tokens: int, layers: int, hidden_size: int) -> int:
     return tokens * (2 * layers * hidden_size + 4 + 1)
 
 
-@dataclass(frozen=True)
-class _Chat:
-    """A tokenised conversation."""
-
-    prompt: Prompt
-    tokens: list[int]
-    supervised: list[bool] | None  # of given answers; None: the target is to answer
-
-
-@dataclass(frozen=True)
-class _Answering:
-    """How prompts become examples."""
-
-    target: Target
-    layer_ids: tuple[int, ...]
-    max_new_tokens: int
-    max_length: int
-    dtype: torch.dtype
-
-    def chats(self, prompts: Sequence[Prompt], given_answers: bool) -> tuple[list[_Chat], LeftOut]:
-        """The prompts that can become examples, tokenised, and those that cannot."""
-        chats: list[_Chat] = []
-        left_out: LeftOut = []
-        for prompt in prompts:
-            if given_answers and not prompt.answers:
-                left_out.append((prompt.prompt_id, "no given answer"))
-                continue
-            if given_answers:
-                try:
-                    tokens, supervised = answered_tokens(self.target, prompt)
-                except LeftOutError as reason:
-                    left_out.append((prompt.prompt_id, str(reason)))
-                    continue
-                chat = _Chat(prompt, tokens[: self.max_length], supervised[: self.max_length])
-                usable = _holds_anchor(supervised[: self.max_length])
-            else:
-                chat = _Chat(prompt, self.target.encode_chat(messages(prompt)), None)
-                usable = len(chat.tokens) + 2 <= self.max_length
-            if usable:
-                chats.append(chat)
-            else:
-                left_out.append((prompt.prompt_id, f"no room for an answer within {self.max_length} tokens"))
-        return chats, left_out
-
-    def most_tokens(self, chat: _Chat) -> int:
-        """How long the example of this chat can become."""
-        return min(len(chat.tokens) + (self.max_new_tokens if chat.supervised is None else 0), self.max_length)
-
-    def examples(self, batch: Sequence[_Chat]) -> tuple[list[CorpusExample], LeftOut]:
-        """Run one batch. Raises DataError if ``dtype`` cannot hold a hidden state."""
-        examples: list[CorpusExample] = []
-        left_out: LeftOut = []
-        for example in self._read(batch) if batch[0].supervised else self._answer(batch):
-            if not _holds_anchor(example.supervised.tolist()):
-                left_out.append((example.example_id, SHORT_ANSWER))
-            elif example.features is not None and not example.features.isfinite().all():
-                cure = "; use bfloat16 for the features" if self.dtype == torch.float16 else ""
-                raise DataError(
-                    f"corpus: prompt {example.example_id}: a hidden state of the target is too large for "
-                    f"{self.dtype}, or not a number{cure}"
-                )
-            else:
-                examples.append(example)
-        return examples, left_out
-
-    def _answer(self, batch: Sequence[_Chat]) -> list[CorpusExample]:
-        output = self.target.greedy(
-            [chat.tokens for chat in batch], self.max_new_tokens, layer_ids=self.layer_ids, feature_dtype=self.dtype
-        )
-        examples = []
-        for chat, answer, features in zip(batch, output.tokens, output.features or repeat(None), strict=False):
-            supervised = [False] * len(chat.tokens) + [True] * len(answer)
-            examples.append(self._example(chat.prompt, chat.tokens + answer, supervised, features))
-        return examples
-
-    def _read(self, batch: Sequence[_Chat]) -> list[CorpusExample]:
-        if not self.layer_ids:
-            return [self._example(chat.prompt, chat.tokens, chat.supervised or [], None) for chat in batch]
-        width = max(len(chat.tokens) for chat in batch)
-        # padding on the right comes after everything that causal attention lets a token see: no mask is needed
-        ids = torch.tensor([chat.tokens + [self.target.pad_id] * (width - len(chat.tokens)) for chat in batch])
-        output = self.target.forward(ids.to(self.target.device), layer_ids=self.layer_ids)
-        assert output.features is not None
-        return [
-            self._example(chat.prompt, chat.tokens, chat.supervised or [], features.to(self.dtype))
-            for chat, features in zip(batch, output.features, strict=True)
-        ]
-
-    def _example(
-        self, prompt: Prompt, tokens: list[int], supervised: list[bool], features: torch.Tensor | None
-    ) -> CorpusExample:
-        length = min(len(tokens), self.max_length)
-        return CorpusExample(
-            example_id=prompt.prompt_id,
-            dataset=prompt.dataset,
-            cluster_id=prompt.cluster_id,
-            tokens=torch.tensor(tokens[:length]),
-            prompt_length=supervised.index(True),
-            supervised=torch.tensor(supervised[:length]),
-            features=None if features is None else features[: length - 1].cpu(),
-        )
-
-
 def _with_own_ids(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts, a repeated one with the hash of its answer in its id: each answer is an example of its own."""
     seen: set[str] = set()
@@ -239,7 +137,7 @@ def _with_own_ids(prompts: Sequence[Prompt]) -> list[Prompt]:
     return named
 
 
-def _notes(target: Target, chats: Sequence[_Chat]) -> list[str]:
+def _notes(target: Target, chats: Sequence[Chat]) -> list[str]:
     """What a reader must know of given answers: thoughts where the target does not think, or the other way round."""
     odd = sum(thinks(chat.prompt) != target.thinking for chat in chats)
     if not odd or "<think>" not in (target.chat_template or ""):
@@ -248,9 +146,10 @@ def _notes(target: Target, chats: Sequence[_Chat]) -> list[str]:
     return [f"{odd} of {len(chats)} given answers hold {held}, though thinking is {state}"]
 
 
-def _holds_anchor(supervised: Sequence[bool]) -> bool:
-    """An anchor is a supervised token with another right after it."""
-    return any(here and after for here, after in pairwise(supervised))
+def _digest(answers: Mapping[str, Sequence[int]]) -> str:
+    """Hash of an engine's answers, whatever their order."""
+    said = json.dumps(sorted((prompt, list(tokens)) for prompt, tokens in answers.items()))
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _settings(target: Target, prompts: Sequence[Prompt], given_answers: bool) -> dict[str, Any]:
@@ -284,8 +183,8 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def _write_shards(
-    answering: _Answering,
-    chats: Sequence[_Chat],
+    answering: Answering,
+    chats: Sequence[Chat],
     folder: Path,
     batch_size: int,
     progress: Callable[[int, int, float], None],

@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ from drafters.serving.text import TextStream
 COMPLETION_TOKENS = 16  # the API's default
 
 
-#: Text, number of tokens and finish reason (with the last) of every update of a request.
-Pieces = AsyncIterator[tuple[str, int, str | None]]
+#: Text, tokens and finish reason (with the last) of every update of a request.
+Pieces = AsyncIterator[tuple[str, Sequence[int], str | None]]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ class Service:
         pieces = self._pieces(updates, wanted)
         if asked.stream:
             counted = asked.stream_options is not None and asked.stream_options.include_usage
-            events = _events(pieces, shape, len(tokens), counted, lambda: self.engine.cancel(ticket))
+            shown = bool(asked.return_token_ids)
+            events = _events(pieces, shape, len(tokens), counted, shown, lambda: self.engine.cancel(ticket))
             return StreamingResponse(events, media_type="text/event-stream")
         whole = asyncio.ensure_future(_collect(pieces))
         left = asyncio.ensure_future(_disconnected(request))
@@ -161,14 +162,17 @@ class Service:
             await asyncio.wait({whole, left}, return_when=asyncio.FIRST_COMPLETED)
             if not whole.done():
                 raise ClientDisconnect
-            text, count, reason = whole.result()
+            text, answer, reason = whole.result()
         finally:
             self.engine.cancel(ticket)
             for task in (whole, left):
                 task.cancel()
         if reason == "error":
             raise ApiError(500, f"the engine has failed: {self.engine.failure or 'it was stopped'}")
-        return json_response({**shape.whole(text, reason), "usage": usage(len(tokens), count)})
+        found = shape.whole(text, reason)
+        if asked.return_token_ids:
+            found["choices"][0] |= {"prompt_token_ids": tokens, "token_ids": answer}
+        return json_response({**found, "usage": usage(len(tokens), len(answer))})
 
     async def _pieces(self, updates: asyncio.Queue[Update], wanted: Request) -> Pieces:
         held = max((len(stop) - 1 for stop in wanted.stop_strings), default=0)
@@ -177,9 +181,9 @@ class Service:
             update = await updates.get()
             if update.finish_reason is not None:
                 text = stream.finish(update.tokens, update.text_end)
-                yield text, len(update.tokens), update.finish_reason
+                yield text, update.tokens, update.finish_reason
                 return
-            yield stream.push(update.tokens), len(update.tokens), None
+            yield stream.push(update.tokens), update.tokens, None
 
 
 class _Completion:
@@ -232,20 +236,27 @@ async def _events(
     shape: _Completion | _Chat,
     prompt: int,
     counted: bool,
+    shown: bool,
     done: Any,
 ) -> AsyncIterator[str]:
-    """Server-sent events; ``done`` is called however it ends, a reader that leaves included."""
+    """Server-sent events, with token ids if ``shown``.
+
+    ``done`` is called however it ends, a reader that leaves included.
+    """
     count = 0
     try:
         for data in shape.opening():
             yield _event(data)
         async for text, tokens, reason in pieces:
-            count += tokens
+            count += len(tokens)
             if reason == "error":
                 yield _event(ApiError(500, "the engine has failed").body())
                 return
-            if text or reason:
-                yield _event(shape.chunk(text, reason))
+            if text or reason or shown:
+                chunk = shape.chunk(text, reason)
+                if shown:
+                    chunk["choices"][0]["token_ids"] = list(tokens)
+                yield _event(chunk)
         if counted:
             yield _event(shape.closing(usage(prompt, count)))
         yield "data: [DONE]\n\n"
@@ -257,13 +268,15 @@ def _event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data)}\n\n"
 
 
-async def _collect(pieces: Pieces) -> tuple[str, int, str]:
-    texts, count, ended = [], 0, "error"
+async def _collect(pieces: Pieces) -> tuple[str, list[int], str]:
+    texts: list[str] = []
+    answer: list[int] = []
+    ended = "error"
     async for text, tokens, reason in pieces:
         texts.append(text)
-        count += tokens
+        answer += tokens
         ended = reason or ended
-    return "".join(texts), count, ended
+    return "".join(texts), answer, ended
 
 
 async def _disconnected(request: HttpRequest) -> None:

@@ -85,6 +85,7 @@ class _Common(BaseModel):
     stream_options: StreamOptions | None = None
     ignore_eos: bool | None = False
     max_tokens: int | None = Field(default=None, ge=1)
+    return_token_ids: bool | None = False  # as vLLM has it: the answer's token ids beside its text
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from analysis.errors import DataError
 from analysis.runlog.manifest import Manifest
 from drafters.config import RunConfig
+from drafters.corpus.answers import asked_of, read_answers
 from drafters.corpus.build import Corpus, build_corpus
 from drafters.progress import progress
 from drafters.prompts.sources import Prompt, load_prompts, remove_overlap
@@ -43,6 +44,9 @@ def arm_corpus(
         layer_ids = ()
     elif config.reads_final_state:
         layer_ids = (*layer_ids, target.final_id)
+    answers = None
+    if settings.answers is not None:
+        answers = read_answers(settings.answers, asked_of(target, settings.max_new_tokens))
     with progress(f"{what} of {config.name}", len(prompts)) as tick:
         return build_corpus(
             target,
@@ -53,6 +57,7 @@ def arm_corpus(
             max_length=settings.max_length,
             dtype=settings.feature_dtype,
             given_answers=settings.given_answers,
+            answers=answers,
             progress=lambda done, total, seconds: tick(done, ""),
         )
 
@@ -73,6 +78,6 @@ def validation_corpora(
             caveat = f"{column}: {removed} validation prompts are training prompts, and were left out"
             manifest.caveats += [caveat] if caveat not in manifest.caveats else []  # a resumed training has it
         # as in the prefix protocol: one block of the target's own answer, whatever answers training has
-        settings = {"max_new_tokens": config.drafter.block_size, "given_answers": False}
+        settings = {"max_new_tokens": config.drafter.block_size, "given_answers": False, "answers": None}
         corpora[column] = arm_corpus(config, target, overlap.kept, "validation", settings)
     return corpora

@@ -17,13 +17,14 @@ from drafters.serving.metrics import Metrics  # noqa: E402
 
 
 @contextmanager
-def serving(target, proposer, *, places=4, waiting=64, limits=Limits(length=400, body=1 << 16)):  # noqa: B008
-    """(address, engine) of a server; it is stopped at the end."""
+def serving(target, proposer, *, places=4, waiting=64, limits=Limits(length=400, body=1 << 16), around=None):  # noqa: B008
+    """(address, engine) of a server; it is stopped at the end. ``around``: a wrapper of the application."""
     metrics = Metrics("tiny", proposer.block_size - 1 if proposer else 0)
     engine = Engine(target, proposer, metrics, places=places, waiting=waiting)
     engine.start()
+    app = Service(engine, "tiny", limits).app()
     server = uvicorn.Server(
-        uvicorn.Config(Service(engine, "tiny", limits).app(), log_level="critical", timeout_graceful_shutdown=1)
+        uvicorn.Config(around(app) if around else app, log_level="critical", timeout_graceful_shutdown=1)
     )
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
