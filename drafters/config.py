@@ -106,6 +106,8 @@ class TrainingSettings(Settings):
     weight_decay: float = 0.0
     clip: float = 1.0
     precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"  # of matrix products; weights are float32
+    # of weights, gradients and moments over the ranks (drafters.training.sharding); experimental
+    sharding: Literal["none", "fsdp2"] = "none"
     checkpoint_every: int = Field(default=200, ge=1)
     init_from: str | None = None  # a checkpoint folder to start from (drafters.training.warm_start)
     # of W_c in concat and gated fusions: N(0, 0.02), or the states' own basis at equal norm (ConcatFusion.keep_basis)

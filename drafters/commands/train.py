@@ -9,7 +9,8 @@ other settings are refused.
 
 Under torchrun (``torchrun --nproc-per-node N -m drafters.train CONFIG``) N ranks share the ``training.accumulate``
 micro-batches of every step. The settings are the same, and so is the result, to rounding; a run may go on with another
-number of ranks. Rank 0 writes. On GPUs this is experimental: it has been tested on CPUs.
+number of ranks. Rank 0 writes. With ``training.sharding: fsdp2`` each rank holds a part of the drafter's weights and
+moments. Both are experimental on GPUs: they have been tested on CPUs.
 
 ``--log`` writes a line a step for schedulers (``jsonl``: progress.jsonl in the run folder), or to TensorBoard or
 Weights & Biases where they are installed. SIGINT and SIGTERM end a training with a checkpoint, after the step that is

@@ -15,10 +15,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from analysis.errors import DraftlabError
+from drafters.model.drafter import Drafter
 from drafters.ranks import Rank
+from drafters.training.sharding import gathered, shard
 
 Item = TypeVar("Item")
 
@@ -80,12 +83,23 @@ class Group:
         parallel.register_comm_hook(None, _summed)
         return parallel
 
+    def shard(self, module: nn.Module, optimizer: torch.optim.AdamW) -> torch.optim.AdamW:
+        """``module`` in parts, one a rank, whose backward pass sums gradients; the optimizer of the parts."""
+        return optimizer if self.world == 1 else shard(module, optimizer, self.world)
+
+    def whole(self, drafter: Drafter, optimizer: torch.optim.Optimizer) -> tuple[Drafter, torch.optim.Optimizer]:
+        """A sharded drafter and its moments put together, on every rank; all of them have to ask."""
+        with self._connected():
+            return gathered(drafter, optimizer)
+
     @contextmanager
     def backward(self, module: nn.Module, *, last: bool) -> Iterator[None]:
         """A backward pass through a wrapped module; gradients are summed over the ranks in the ``last`` of a step."""
         waits: AbstractContextManager[Any] = nullcontext()
         if isinstance(module, DistributedDataParallel) and not last:
             waits = module.no_sync()
+        if isinstance(module, FSDPModule):
+            module.set_requires_gradient_sync(last)
         with self._connected(), waits:
             yield
 

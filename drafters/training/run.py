@@ -28,6 +28,7 @@ from drafters.config import RunConfig, ValidationSettings
 from drafters.corpus.build import Corpus, CorpusExample
 from drafters.corpus.vocabulary import draft_vocabulary
 from drafters.model import fusion_table
+from drafters.model.drafter import Drafter
 from drafters.progress import progress, say
 from drafters.prompts.sources import prompt_set_hash
 from drafters.provenance import environment
@@ -94,6 +95,7 @@ def _train(config: RunConfig, folder: Path, device: str, group: Group, logs: Seq
     manifest.training.examples = len(corpus)
     checkpoints = folder / "checkpoints"
     _resume(trainer, writer, checkpoints)
+    trainer.begin()
     if group.leads:
         remember_prompts(checkpoints, prompts)
         writer.save()
@@ -111,13 +113,14 @@ def _train(config: RunConfig, folder: Path, device: str, group: Group, logs: Seq
             tick(trainer.step, f"loss {row['loss'] or 0:.3f}, accepted length {length:.2f}")
             stopped = group.any(stop.requested)
             due = stopped or trainer.step % config.training.checkpoint_every == 0
-            if due and trainer.step < trainer.steps and group.leads:
+            if due and trainer.step < trainer.steps:
                 _save(trainer, writer, checkpoints, keep or 1)
             if stopped:
                 raise KeyboardInterrupt
     manifest.timings["train_s"] = time.monotonic() - started
+    drafter, _ = trainer.complete()
     if group.leads:
-        _finish(trainer, writer, checkpoints, keep or 0)
+        _finish(trainer, drafter, writer, checkpoints, keep or 0)
         writer.save()
     return f"{folder}: {trainer.steps} steps in {manifest.timings['train_s']:.0f} s; weights in {checkpoints / FINAL}"
 
@@ -222,10 +225,13 @@ def _validate(trainer: Trainer, row: dict[str, Any], settings: ValidationSetting
 
 def _save(trainer: Trainer, writer: RunWriter, checkpoints: Path, keep: int) -> None:
     # history first: on resume it may run past the weights and is cut, but it must not fall short of them
-    writer.append("history", trainer.history)
-    writer.commit()
+    leads = trainer.group.leads
+    if leads:
+        writer.append("history", trainer.history)
+        writer.commit()
     trainer.save(checkpoints / f"step-{trainer.step:06d}")
-    _remove_old(checkpoints, keep)
+    if leads:
+        _remove_old(checkpoints, keep)
 
 
 def _remove_old(checkpoints: Path, keep: int) -> None:
@@ -245,9 +251,9 @@ def _resume(trainer: Trainer, writer: RunWriter, checkpoints: Path) -> None:
         trainer.restore(saved[-1], history)
 
 
-def _finish(trainer: Trainer, writer: RunWriter, checkpoints: Path, keep: int) -> None:
+def _finish(trainer: Trainer, drafter: Drafter, writer: RunWriter, checkpoints: Path, keep: int) -> None:
     writer.append("history", trainer.history)
-    corpus, drafter = trainer.corpus, trainer.drafter
+    corpus = trainer.corpus
     sample = trainer.reader.each(corpus[i] for i in range(min(fusion_table.EXAMPLES, len(corpus))))
     if rows := fusion_table.fusion_rows(drafter.fusion, drafter.config.target_layer_ids, sample):
         writer.append("fusion", rows)

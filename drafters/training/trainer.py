@@ -36,6 +36,7 @@ from drafters.training.group import Group
 from drafters.training.losses import BlockLoss, Supervision, Weights, block_loss, step_weights
 from drafters.training.objective import Objective
 from drafters.training.schedule import learning_rate
+from drafters.training.sharding import full
 from drafters.training.sums import StepSums
 from drafters.training.warm_start import warm_start
 
@@ -77,7 +78,8 @@ class Trainer:
         self.drafter.to(self.device).cast(self.dtype)
         self.objective = Objective.of(self.drafter, config.loss)
         self.whole = _Whole(self.drafter)
-        self.model = self.group.wrap(self.whole)
+        self.sharded = settings.sharding == "fsdp2" and self.group.world > 1
+        self.model = self.whole if self.sharded else self.group.wrap(self.whole)
         self.head = Head(target, drafter_config, None if self.mixed else self.dtype)
         self.optimizer = torch.optim.AdamW(
             self.drafter.parameters(),
@@ -101,6 +103,15 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self._consumed: list[tuple[int, str, np.ndarray, np.ndarray]] = []  # of this step, by this rank
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+
+    def begin(self) -> None:
+        """After weights and moments are restored, or none are: shard them, if that is asked for."""
+        if self.sharded:
+            self.optimizer = self.group.shard(self.whole, self.optimizer)
+
+    def complete(self) -> tuple[Drafter, torch.optim.Optimizer]:
+        """The drafter and its moments; sharded ones are put together, for which every rank has to ask."""
+        return self.group.whole(self.drafter, self.optimizer) if self.sharded else (self.drafter, self.optimizer)
 
     def train_step(self) -> dict[str, Any]:
         """One optimizer step; returns its history row (validation columns not yet filled)."""
@@ -130,7 +141,7 @@ class Trainer:
             for parameter in self.drafter.parameters():
                 if parameter.grad is not None:
                     parameter.grad.div_(sums.denominator)
-            norm = float(torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), settings.clip))
+            norm = float(full(torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), settings.clip)))
             if not math.isfinite(norm):  # a step with it would make every weight NaN
                 raise NotFiniteError(self.step + 1, lr, sums.row()["loss"], norm, [one[1] for one in taken])
             self.optimizer.step()
@@ -152,7 +163,8 @@ class Trainer:
     def validate(self, corpus: Corpus, batch: int = 16) -> float:
         """Mean accepted length after the first answer token of a held-out corpus, counted as the ``prefix`` protocol
         counts it: answers of one token, which the corpus leaves out, are accepted lengths of 1."""
-        self.drafter.eval()
+        drafter = self.complete()[0].eval()
+        model = _Whole(drafter)
         total = prompts = 0
         if self.group.leads:
             total = prompts = corpus.short_answers
@@ -162,11 +174,9 @@ class Trainer:
             places = [np.array([e.prompt_length]) for e in examples]
             collated = collate(examples, places, self.drafter.config, self.head, self.reader)
             with self._autocast():
-                hidden = self._hidden(collated, self.whole)[:, 0]
+                hidden = self._hidden(collated, model)[:, 0]
                 first = collated.blocks.ids[:, 0, 0].to(self.device)
-                slots = list(
-                    walk(self.drafter.selection, collated.outputs, hidden, collated.outputs.logits(hidden), first)
-                )
+                slots = list(walk(drafter.selection, collated.outputs, hidden, collated.outputs.logits(hidden), first))
             drafts = torch.stack(slots, -1).tolist()
             for example, draft in zip(examples, drafts, strict=True):
                 answer = example.tokens[example.prompt_length :][:size].tolist()
@@ -176,11 +186,13 @@ class Trainer:
         return total / prompts
 
     def save(self, folder: Path) -> None:
-        """Write the state of this step to ``folder``, whole or not at all."""
-        save_training_state(folder, self.drafter, self.optimizer, {"step": self.step, "data_hash": self.hash.state})
+        """Write the state of this step to ``folder``, whole or not at all; every rank has to ask, the first writes."""
+        drafter, optimizer = self.complete()
+        if self.group.leads:
+            save_training_state(folder, drafter, optimizer, {"step": self.step, "data_hash": self.hash.state})
 
     def restore(self, folder: Path, history: list[dict[str, Any]]) -> None:
-        """Go back to a saved state; ``history`` may run past it and is cut there."""
+        """Go back to a saved state, before :meth:`begin`; ``history`` may run past it and is cut there."""
         state = load_training_state(folder, self.drafter, self.optimizer)
         self.step, self.hash = state["step"], DataHash(state["data_hash"])
         self.history = [row for row in history if row["step"] <= self.step]
@@ -261,7 +273,8 @@ class Trainer:
         with self._autocast():
             # the residual stream is fp32, whatever the target's type
             embeddings = self.head.embed(blocks.ids).to(device, self.dtype)
-            result: Result = model(batch.features.to(device, self.dtype), embeddings, blocks.anchors.to(device), then)
+            result: Result
+            result, _ = model(batch.features.to(device, self.dtype), embeddings, blocks.anchors.to(device), then)
             return result
 
     def _autocast(self) -> torch.autocast:
@@ -277,7 +290,8 @@ class NotFiniteError(DataError):
 
 
 class _Whole(nn.Module):
-    """A drafter's pass over blocks as one forward, which DDP needs."""
+    """A drafter's pass over blocks as one forward, which DDP and FSDP need; FSDP has to see the tensor that is
+    differentiated, beside the result that holds it."""
 
     def __init__(self, drafter: Drafter):
         super().__init__()
@@ -289,5 +303,7 @@ class _Whole(nn.Module):
         embeddings: torch.Tensor,
         anchors: torch.Tensor,
         then: Callable[[torch.Tensor], Result],
-    ) -> Result:
-        return then(self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:])
+    ) -> tuple[Result, torch.Tensor]:
+        hidden = self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]
+        result = then(hidden)
+        return result, getattr(result, "numerator", hidden)

@@ -106,7 +106,7 @@ def dry_run(config: RunConfig, given: Given = Given()) -> DryRun:
         memory=memory(
             drafter, size, step, precision=precision, target_bytes=target_bytes, online=online,
             target_intermediate=shape.intermediate_size, final_state=config.reads_final_state,
-            distill=config.loss.distill,
+            distill=config.loss.distill, sharded=config.training.sharding == "fsdp2",
         ),
         work=done,
         time=step_time(done, step, device),

@@ -6,7 +6,7 @@ float32 and 2 under autocast, everything else is 4 bytes wide. The most is held 
 or when the last layer's attention is, so
 
     peak = state + max(target pass, activations + max(loss, a layer's backward pass))
-    state = 4 P (weights) + 8 P (moments) + 4 P (gradients) [+ 4 P (DDP's buckets)] + target + head
+    state = 4 P (weights) + 8 P (moments) + 4 P (gradients) [+ 4 P (several ranks)] + target + head
     activations = features + fusion + D (context + norms + attention + MLP) [+ 2 P (weights cast by autocast)]
 
 The docstring of each function has its terms. Not counted: the allocator's fragments, the libraries' own workspaces and
@@ -29,7 +29,7 @@ class Memory:
     weights: int
     moments: int
     gradients: int
-    buckets: int
+    copies: int  # for the ranks' communication: DDP's buckets, or FSDP's weights put together
     target: int
     head: int  # a copy of the output head's rows, where it has another type or fewer rows than the target's
     features: int
@@ -44,17 +44,19 @@ class Memory:
 
 def memory(
     config: DrafterConfig, size: Sizes, step: StepShape, *, precision: str, target_bytes: int, online: bool,
-    target_intermediate: int, final_state: bool, distill: str,
+    target_intermediate: int, final_state: bool, distill: str, sharded: bool,
 ) -> Memory:  # fmt: skip
     """Peak memory of one rank.
 
     ``target_bytes``: of a weight of the target, ``target_intermediate`` the width of its MLP.
-    ``online``: it reads the examples in each step. ``final_state``: its final hidden state is read too.
+    ``online``: it reads the examples in each step. ``final_state``: its final hidden state is read too. ``sharded``:
+    weights and moments are in parts, one a rank; the gradients of a pass are whole.
 
     With several micro-batches the gradients of those before are held all along; with one they appear as the activations
     go, and only the larger of the two counts.
     """
     width = 2 if precision == "bfloat16" else 4
+    parts = step.ranks if sharded else 1
     total, exact = size.drafter["total"], 8 if precision == "float64" else 4
     scale = exact // 4  # float64 doubles whatever is float32
     read = len(config.target_layer_ids) + final_state
@@ -69,10 +71,10 @@ def memory(
     if online and (passing := _target_pass(config, step, target_bytes, read, target_intermediate)) > kept + workspace:
         kept, workspace = 0, passing
     return Memory(
-        weights=exact * total,
-        moments=2 * exact * total,
+        weights=exact * total // parts,
+        moments=2 * exact * total // parts,
         gradients=gradients,
-        buckets=exact * total if step.ranks > 1 else 0,
+        copies=exact * total if step.ranks > 1 else 0,
         target=target_bytes * size.target,
         head=_head_copy(config, step, target_bytes, target_bytes if width == 2 else exact),
         features=features,

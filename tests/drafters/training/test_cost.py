@@ -152,9 +152,13 @@ class TestMemory:
             monkeypatch.setattr(module, "SCORE_LIMIT", 2**19)
         agrees(arm(folder, {"draft_vocab": 200}, {"anchors": 64}, answer=200), target, "float32")
 
-    def test_ranks_hold_buckets(self, folder):
+    def test_ranks_hold_copies_or_parts(self, folder):
         alone, shared = (dry_run(arm(folder), Given(ranks=n, flops=1e12, bandwidth=1e11)).memory for n in (1, 2))
-        assert (alone.buckets, shared.buckets) == (0, alone.weights)
+        assert (alone.copies, shared.copies) == (0, alone.weights)
+        config = arm(folder, training={"sharding": "fsdp2"})
+        parts = dry_run(config, Given(ranks=2, flops=1e12, bandwidth=1e11)).memory
+        assert (parts.weights, parts.moments) == (shared.weights // 2, shared.moments // 2)
+        assert (parts.gradients, parts.copies) == (shared.gradients, shared.copies)
 
     @pytest.mark.parametrize("path", sorted(RECIPES.glob("qwen3-8b-*.yaml")), ids=lambda p: p.stem)
     def test_the_recipes_fit_a_gpu_of_80_gb(self, path):

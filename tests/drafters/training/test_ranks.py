@@ -107,3 +107,33 @@ def test_a_lost_rank_ends_the_training_and_its_checkpoint_stays(workplace):
     assert list(folder.glob("step-*"))
     with pytest.raises(Exception, match="not complete"):
         Run.open("runs/lost")
+
+
+@pytest.mark.slow
+def test_sharded_ranks_are_one(workplace):
+    """Through a stop: what two sharded ranks saved, one goes on with, and the other way round."""
+    assert run_command(train.main, arguments("one")) == 0
+    sharded = "training.sharding=fsdp2"
+    process = start(2, "two", sharded)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    same("one", "two", 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_stopped_sharded_training_goes_on(workplace, ranks):
+    sharded = "training.sharding=fsdp2"
+    assert run_command(train.main, arguments("one")) == 0
+    process = start(2, "stopped", sharded)
+    folder = workplace / "runs/stopped/checkpoints"
+    deadline = time.monotonic() + 300
+    while not list(folder.glob("step-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert list(folder.glob("step-*"))
+    process = start(ranks, "stopped", sharded)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    same("one", "stopped", 1e-6)
