@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -146,3 +146,23 @@ def joined(device: str) -> Iterator[Group]:
 def shares(micro_batches: int, ranks: int) -> int:
     """Micro-batches of an optimizer step that the first of ``ranks`` takes."""
     return -(-micro_batches // ranks)
+
+
+class Whole(nn.Module):
+    """A drafter's pass over blocks as one forward, which DDP and FSDP need; FSDP has to see the tensor that is
+    differentiated, beside the result that holds it."""
+
+    def __init__(self, drafter: Drafter):
+        super().__init__()
+        self.drafter = drafter
+
+    def forward(
+        self,
+        features: Tensor,
+        embeddings: Tensor,
+        anchors: Tensor,
+        then: Callable[[Tensor], Item],
+    ) -> tuple[Item, Tensor]:
+        hidden = self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]
+        result = then(hidden)
+        return result, getattr(result, "numerator", hidden)

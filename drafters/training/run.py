@@ -37,8 +37,8 @@ from drafters.training.corpora import arm_corpus, validation_corpora
 from drafters.training.group import Group, joined
 from drafters.training.logs import logging_to, require_logs
 from drafters.training.schedule import native_precision
-from drafters.training.stopping import stop_requests
-from drafters.training.trainer import NotFiniteError, Trainer
+from drafters.training.stopping import NotFiniteError, stop_requests
+from drafters.training.trainer import Trainer
 
 #: Of a corpus without stored features, for the mean gate that the frozen control takes.
 MEAN_GATE_EXAMPLES = 4096

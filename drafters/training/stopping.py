@@ -1,4 +1,8 @@
-"""SIGINT and SIGTERM end a training after the step that is running, with a checkpoint; a second one ends it at once."""
+"""What ends a training early.
+
+SIGINT and SIGTERM end it after the step that is running, with a checkpoint; a second one ends it at once. A gradient
+that is not finite ends it before the weights take it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from analysis.errors import DataError
 
 
 class StopRequest:
@@ -40,3 +46,11 @@ def stop_requests() -> Iterator[StopRequest]:
         yield request
     finally:
         restore()
+
+
+class NotFiniteError(DataError):
+    """A gradient is NaN or infinite. The weights are those before the step; ``examples``: the ids of its examples."""
+
+    def __init__(self, step: int, lr: float, loss: float | None, grad_norm: float, examples: list[str]):
+        super().__init__(f"step {step}: the gradient is not finite (norm {grad_norm}, loss {loss}, lr {lr:.3g})")
+        self.step, self.lr, self.loss, self.grad_norm, self.examples = step, lr, loss, grad_norm, examples

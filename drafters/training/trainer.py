@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from analysis.errors import DataError, UsageError
+from analysis.errors import UsageError
 from drafters.axes import DrafterConfig
 from drafters.checkpoints.folder import load_drafter, load_training_state, save_training_state
 from drafters.config import RunConfig
@@ -32,11 +32,12 @@ from drafters.model.head import Head
 from drafters.model.selection import walk
 from drafters.target.frozen import Target
 from drafters.training.batches import Batch, collate
-from drafters.training.group import Group
+from drafters.training.group import Group, Whole
 from drafters.training.losses import BlockLoss, Supervision, Weights, block_loss, step_weights
 from drafters.training.objective import Objective
 from drafters.training.schedule import learning_rate
 from drafters.training.sharding import full
+from drafters.training.stopping import NotFiniteError
 from drafters.training.sums import StepSums
 from drafters.training.warm_start import warm_start
 
@@ -77,7 +78,7 @@ class Trainer:
             warm_start(self.drafter, load_drafter(settings.init_from))
         self.drafter.to(self.device).cast(self.dtype)
         self.objective = Objective.of(self.drafter, config.loss)
-        self.whole = _Whole(self.drafter)
+        self.whole = Whole(self.drafter)
         self.sharded = settings.sharding == "fsdp2" and self.group.world > 1
         self.model = self.whole if self.sharded else self.group.wrap(self.whole)
         self.head = Head(target, drafter_config, None if self.mixed else self.dtype)
@@ -164,7 +165,7 @@ class Trainer:
         """Mean accepted length after the first answer token of a held-out corpus, counted as the ``prefix`` protocol
         counts it: answers of one token, which the corpus leaves out, are accepted lengths of 1."""
         drafter = self.complete()[0].eval()
-        model = _Whole(drafter)
+        model = Whole(drafter)
         total = prompts = 0
         if self.group.leads:
             total = prompts = corpus.short_answers
@@ -279,31 +280,3 @@ class Trainer:
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed)
-
-
-class NotFiniteError(DataError):
-    """A gradient is NaN or infinite. The weights are those before the step; ``examples``: the ids of its examples."""
-
-    def __init__(self, step: int, lr: float, loss: float | None, grad_norm: float, examples: list[str]):
-        super().__init__(f"step {step}: the gradient is not finite (norm {grad_norm}, loss {loss}, lr {lr:.3g})")
-        self.step, self.lr, self.loss, self.grad_norm, self.examples = step, lr, loss, grad_norm, examples
-
-
-class _Whole(nn.Module):
-    """A drafter's pass over blocks as one forward, which DDP and FSDP need; FSDP has to see the tensor that is
-    differentiated, beside the result that holds it."""
-
-    def __init__(self, drafter: Drafter):
-        super().__init__()
-        self.drafter = drafter
-
-    def forward(
-        self,
-        features: torch.Tensor,
-        embeddings: torch.Tensor,
-        anchors: torch.Tensor,
-        then: Callable[[torch.Tensor], Result],
-    ) -> tuple[Result, torch.Tensor]:
-        hidden = self.drafter.draft_hidden(features, embeddings, anchors)[:, :, 1:]
-        result = then(hidden)
-        return result, getattr(result, "numerator", hidden)
