@@ -100,7 +100,7 @@ class TrainingSettings(Settings):
     batch: int = Field(default=32, ge=1)  # sequences per forward pass
     accumulate: int = Field(default=1, ge=1)  # forward passes per optimizer step, of all ranks together
     anchors: int = Field(default=512, ge=1)  # per sequence, without replacement
-    lr: float = 6e-4
+    lr: float = Field(default=6e-4, ge=0)
     warmup: float = Field(default=0.04, ge=0, lt=1)
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0

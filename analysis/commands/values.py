@@ -39,7 +39,8 @@ def compare_tables(args: argparse.Namespace, column: str, rules: Sequence[Rule])
         for reference, name, side in zip(references, (columns[0], columns[-1]), "AB", strict=True)
     )
     if len(columns) == 2:
-        a, b = (replace(arm, name=name) for arm, name in zip((a, b), columns, strict=True))
+        # the arms share the rows of one table, so that their order is no guess
+        a, b = (replace(arm, name=name, by_order=False) for arm, name in zip((a, b), columns, strict=True))
     metric = column if len(columns) == 1 else "value"
     direction = args.higher_is or (direction_of(metric, None) if len(columns) == 1 else None)
     comparison = compare_values(

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from analysis import wording
 from analysis.importers import llama_lines, vllm_lines
 from analysis.importers.model import PER_DRAFT, Aggregate, Found, Imported, RowError, problem
 from analysis.importers.source import Problem, Source
@@ -63,7 +64,7 @@ def _vllm(source: Source, lines: Sequence[tuple[int, str]]) -> Found:
         )
     idle = sum(not window.drafts for window in whole)
     notes = ["windows are of equal time, not of equal work: idle ends and warm-up are in them"]
-    notes += [f"{idle} windows without a draft"] if idle else []
+    notes += [f"{wording.counted(idle, 'window')} without a draft"] if idle else []
     if skips:
         notes.append(
             "the drafter may have no draft for a step (n-grams, suffixes), and vLLM counts steps with a draft only: "
@@ -83,7 +84,7 @@ def _since_start(source: Source, totals: Sequence[vllm_lines.SinceStart], proble
     drafted, emitted = sum(end.drafted for end in ends), sum(end.emitted for end in ends)
     drafts = drafted // length
     notes = [
-        f"vLLM V0: {len(totals)} lines of counts since the server started; accepted tokens are those that were "
+        f"vLLM V0: {wording.counted(len(totals), 'line')} of counts since the server started; accepted tokens are those that were "
         "emitted, without the bonus token"
     ]
     if len(ends) > 1:
@@ -148,7 +149,8 @@ def _pooled(
         return Found([], [*problems, problem(None, error)])
     exact = all(w.exact or (w.passes is not None and not per_draft) for w in windows)
     unknown = [] if exact else ["drafts exactly (means are rounded)"]
-    notes = [f"{len(windows)} {what}, weighted by their {'drafts' if per_draft else 'steps'}{mean}", *notes, *told]
+    some = what if len(windows) != 1 else what.replace("windows", "window").replace("requests", "request")
+    notes = [f"{len(windows)} {some}, weighted by their {'drafts' if per_draft else 'steps'}{mean}", *notes, *told]
     return _found(source, aggregate, problems, engine, notes, unknown, len(windows))
 
 

@@ -24,7 +24,7 @@ from analysis.wording import one_line
 
 #: Columns that say which prompt a row is of; the first is the id itself, and may have other names.
 KEYS = ("prompt_id", "dataset", "cluster_id", "turn", "sample")
-_IDS = ("prompt_id", "question_id", "id")
+_IDS = ("prompt_id", "question_id", "id", "prompt")
 _NO_DATASET = "all"
 #: Bytes that tell the columns of a table.
 _BEGINNING = 1 << 16
@@ -141,7 +141,7 @@ def values_of(
     if values is None:
         wrong = next(v for v in table[column] if _number(v) is None)
         raise DataError(f"{address}: column '{column}' has {one_line(repr(wrong))[:40]}, not a number")
-    id_column = mapping.get("prompt_id") or next((c for c in _IDS if c in known), None)
+    id_column = mapping.get("prompt_id") or next((c for c in _IDS if c in known and c != column), None)
     ids = range(len(table)) if id_column is None else table[id_column]
     rows = pd.DataFrame({"prompt_id": [_identifier(value, address) for value in ids], "value": values})
     dataset = mapping.get("dataset", "dataset")

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ def _train(config: RunConfig, folder: Path, device: str, group: Group, logs: Seq
 
     target = Target.of_run(config.model_dump(), device)
     manifest.target, manifest.environment = target.info(), environment(device)
+    _require_possible(config, target, writer, group)
     prompts = config.corpus.training_prompts()
     corpus = arm_corpus(config, target, prompts, "corpus")
     manifest.caveats += [note for note in corpus.notes if note not in manifest.caveats]
@@ -150,6 +151,20 @@ def _vocabulary(config: RunConfig, corpus: Corpus, manifest: Manifest) -> tuple[
         manifest.caveats.append(found.note)
         say(f"{config.name}: {found.note}")
     return found.ids
+
+
+def _require_possible(config: RunConfig, target: Target, writer: RunWriter, group: Group) -> None:
+    """Raises DataError for a drafter that the target cannot have, before the corpus, which takes long. A run that has
+    nothing yet is removed, so that the corrected configuration may have its name."""
+    whole = config.drafter.model_copy(update={"draft_vocab": None, "prompt_tokens": False})
+    try:
+        complete(whole, target)
+    except DataError:
+        if group.leads and not writer.manifest.tables:
+            (writer.folder / MANIFEST).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty
+                writer.folder.rmdir()
+        raise
 
 
 def _untold(done: int, note: str) -> None:

@@ -188,3 +188,17 @@ def test_log_files_in_python(tmp_path):
 def test_the_only_column_of_numbers_is_found(tmp_path, name, text, column):
     (tmp_path / name).write_text(text)
     assert lone_value(tmp_path / name) == column
+
+
+@pytest.mark.parametrize("ids", ["prompt", None])
+def test_the_arms_of_a_wide_table_share_its_rows_so_their_order_is_no_guess(tmp_path, lengths, monkeypatch, ids):
+    a, b = lengths
+    table = pd.DataFrame({"A": a, "B": b})
+    if ids:
+        table.insert(0, ids, [f"question {i}" for i in range(len(a))])
+    table.to_csv(tmp_path / "wide.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    assert run_command(main, ["wide.csv", "--value", "A", "--value", "B", "--higher-is", "better"]) == Exit.OK
+    result = json.loads((tmp_path / "reports" / "A-vs-B" / "result.json").read_text())
+    assert "values-by-order" not in {c["code"] for c in result["cautions"]}
+    assert result["overall"]["n_pairs"] == len(a)

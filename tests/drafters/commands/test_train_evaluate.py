@@ -339,12 +339,20 @@ def test_gate_moments_are_the_sums_over_all_tokens(workplace):
         (["arm.yaml", "--set", "drafter.mask_token_id=2"], 65, "pad or stop token"),
         (["arm.yaml", "--set", "drafter.target_layers=[1, 5]"], 65, "final norm"),
         (["arm.yaml", "--set", "target=/no/such/model"], 65, "cannot be loaded"),
+        (["arm.yaml", "--set", "training.lr=-1"], 65, "'training.lr': Input should be greater than or equal to 0"),
     ],
 )
 def test_bad_configurations_are_one_line(workplace, capsys, argv, code, words):
     assert run(train, *argv) == code
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert words in error
+
+
+def test_a_drafter_that_cannot_be_is_refused_before_the_corpus_and_leaves_its_name_free(workplace, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("drafters.training.run.arm_corpus", lambda *_: pytest.fail("the corpus is made first"))
+        assert run(train, "arm.yaml", "--set", "drafter.mask_token_id=99999999") == 65
+    assert not (workplace / "runs" / "arm").exists()
 
 
 def test_validation_in_training_is_the_prefix_protocol(workplace, target_folder):
