@@ -84,8 +84,8 @@ def _since_start(source: Source, totals: Sequence[vllm_lines.SinceStart], proble
     drafted, emitted = sum(end.drafted for end in ends), sum(end.emitted for end in ends)
     drafts = drafted // length
     notes = [
-        f"vLLM V0: {wording.counted(len(totals), 'line')} of counts since the server started; accepted tokens are those that were "
-        "emitted, without the bonus token"
+        f"vLLM V0: {wording.counted(len(totals), 'line')} of counts since the server started; accepted tokens are "
+        "those that were emitted, without the bonus token"
     ]
     if len(ends) > 1:
         notes.append(f"the server was started anew {len(ends) - 1} times; the counts before each start are added")
