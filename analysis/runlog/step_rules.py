@@ -33,16 +33,17 @@ class Broken:
     first: str
 
 
-#: What no step may do, as SQL. ``last``: whether the step is its prompt's last; ``number``: its place, from 0.
-_RULES = {
-    "accepted more than was drafted": "accepted > drafted",
-    "more slots at risk than were drafted": "eligible > drafted",
-    "accepted more than was at risk": "accepted > eligible",
-    "negative counts": "accepted < 0 or drafted < 0 or eligible < 0 or emitted < 0",
-    "emitted more than accepted + 1": "emitted > accepted + 1",
-    "emitted less than accepted + 1 before the last step": "emitted < accepted + 1 and not last",
-    "an ending that is not known": f"ended not in {ENDINGS}",
-    "steps not numbered from 0 on, each once": "step != number",
+#: What no step may do, by code: in words, and as SQL. ``last``: whether the step is its prompt's last; ``number``: its
+#: place, from 0.
+RULES = {
+    "accepted-over-drafted": ("accepted more than was drafted", "accepted > drafted"),
+    "eligible-over-drafted": ("more slots at risk than were drafted", "eligible > drafted"),
+    "accepted-over-eligible": ("accepted more than was at risk", "accepted > eligible"),
+    "negative": ("negative counts", "accepted < 0 or drafted < 0 or eligible < 0 or emitted < 0"),
+    "emitted-over": ("emitted more than accepted + 1", "emitted > accepted + 1"),
+    "emitted-under": ("emitted less than accepted + 1 before the last step", "emitted < accepted + 1 and not last"),
+    "ending": ("an ending that is not known", f"ended not in {ENDINGS}"),
+    "numbering": ("steps not numbered from 0 on, each once", "step != number"),
 }
 
 
@@ -51,7 +52,8 @@ def broken_rules(evaluated: Evaluated) -> list[Broken]:
     if _in_order(evaluated):
         return []
     tests = ", ".join(
-        f"count(*) filter ({rule}), (arg_min(prompt_id, (prompt_id, step)) filter ({rule}))" for rule in _RULES.values()
+        f"count(*) filter ({rule}), (arg_min(prompt_id, (prompt_id, step)) filter ({rule}))"
+        for _, rule in RULES.values()
     )
     with _database(evaluated.run) as db:
         broken = db.execute(
@@ -60,7 +62,8 @@ def broken_rules(evaluated: Evaluated) -> list[Broken]:
                 from steps where protocol = ? window w as (partition by {", ".join(KEY)} order by step))""",
             [evaluated.protocol],
         ).fetchall()[0]
-    return [Broken(*one) for one in zip(_RULES, broken[::2], broken[1::2], strict=True) if one[1]]
+    found = zip(RULES.values(), broken[::2], broken[1::2], strict=True)
+    return [Broken(what, count, first) for (what, _), count, first in found if count]
 
 
 def _in_order(evaluated: Evaluated) -> bool:

@@ -19,7 +19,7 @@ from analysis.runlog import step_rules
 from analysis.runlog import steps as steps_module
 from analysis.runlog.load import load
 from analysis.runlog.reading import Run
-from analysis.runlog.step_rules import broken_rules
+from analysis.runlog.step_rules import RULES, broken_rules
 from tests.analysis.importers import logs
 from tests.analysis.runlog.test_steps import PROMPTS, rewrite
 from tests.analysis.runs import prompt, prompts_of, study, write_run
@@ -41,22 +41,24 @@ def faults(folder: Path, column: str, values: list[Any]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "what"),
+    ("column", "values", "rule"),
     [
-        ("accepted", [2, 8, 7, 1], "1 step with accepted more than was drafted; the first: prompt a"),
-        ("eligible", [7, 7, 8, 7], "1 step with more slots at risk than were drafted"),
-        ("eligible", [1, 7, 7, 7], "1 step with accepted more than was at risk"),
-        ("emitted", [4, 1, 8, 2], "1 step with emitted more than accepted + 1"),
-        ("emitted", [2, 1, 8, 2], "1 step with emitted less than accepted + 1 before the last step"),
-        ("step", [0, 1, 3, 0], "1 step with steps not numbered from 0 on, each once"),
-        ("ended", ["mismatch", "boredom", "block", "mismatch"], "1 step with an ending that is not known"),
-        ("accepted", [2, -1, 7, 1], "1 step with negative counts"),
-        ("accepted", [-3, 0, 7, 1], "1 step with negative counts"),
+        ("accepted", [2, 8, 7, 1], "accepted-over-drafted"),
+        ("eligible", [7, 7, 8, 7], "eligible-over-drafted"),
+        ("eligible", [1, 7, 7, 7], "accepted-over-eligible"),
+        ("emitted", [4, 1, 8, 2], "emitted-over"),
+        ("emitted", [2, 1, 8, 2], "emitted-under"),
+        ("step", [0, 1, 3, 0], "numbering"),
+        ("ended", ["mismatch", "boredom", "block", "mismatch"], "ending"),
+        ("accepted", [2, -1, 7, 1], "negative"),
+        ("accepted", [-3, 0, 7, 1], "negative"),
     ],
 )
-def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], what: str) -> None:
+def test_steps_that_break_a_rule_are_named(tmp_path: Path, column: str, values: list[Any], rule: str) -> None:
     folder = write_run(tmp_path / "run", PROMPTS[:2], protocol="generate", gates=False)
-    assert any(f"generate: {what}" in fault for fault in faults(folder, column, values))
+    assert any(
+        f"generate: 1 step with {RULES[rule][0]}; the first: prompt " in x for x in faults(folder, column, values)
+    )
 
 
 @settings(max_examples=40, deadline=None)

@@ -19,6 +19,7 @@ from analysis.errors import DataError, Exit, UsageError, run_command
 from analysis.runlog.evaluations import choose
 from analysis.runlog.load import load
 from analysis.runlog.reading import Run
+from analysis.runlog.step_rules import RULES
 from analysis.runlog.writing import RunWriter
 from tests.analysis.runs import prompts_of, write_run
 
@@ -126,4 +127,4 @@ def test_check_looks_at_each_evaluation(tmp_path: Path, capsys: Any) -> None:
     pq.write_table(
         table.set_column(table.column_names.index("emitted"), "emitted", pa.array([9] * 7, pa.int16())), part
     )
-    assert any("emitted more than accepted + 1" in fault for fault in check(Run.open(folder)).faults)
+    assert any(RULES["emitted-over"][0] in fault for fault in check(Run.open(folder)).faults)
