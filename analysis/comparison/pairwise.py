@@ -42,6 +42,7 @@ from analysis.measures.monitor import monitor
 from analysis.measures.positions import positions
 from analysis.measures.published import below_published, published_for
 from analysis.measures.seen import by_seen
+from analysis.measures.shift import shift
 from analysis.measures.speed import Speed, speed
 from analysis.measures.throughput import Throughput, throughput
 from analysis.runlog.identities import load_sound
@@ -52,6 +53,7 @@ from analysis.stats.datasets import Heterogeneity, Interaction, balanced_mean, d
 from analysis.stats.estimate import Estimate, of_pairs, of_questions
 from analysis.stats.families import adjust
 from analysis.stats.sequential import Sequential
+from analysis.stats.shift import Shift
 from analysis.wording import HEADLINES, Estimand
 
 
@@ -67,7 +69,8 @@ class Comparison(Shown):
     ``speed``, ``outputs``, ``baseline`` and ``benchmarks`` are of the answers that both runs have, if they do: pairs of
     their own. ``missing``, ``full_set``: how the prompts without a pair differ, and the range of the headline's
     difference with them (:mod:`analysis.measures.missing`). ``anchors``: acceptance at every position of the
-    answers, under ``replay``. ``changes``: how many prompts move, in which direction.
+    answers, under ``replay``. ``changes``: how many prompts move, in which direction; ``shift``: by how
+    much the deciles do.
     ``sequential``: the test that may be repeated, if it was asked for. ``controls``, ``gain``: evidence
     on the dynamics of B's gate. ``cautions`` concern the comparison as a whole; each estimate carries its own.
     """
@@ -100,6 +103,7 @@ class Comparison(Shown):
     full_set: Bounds | None = None
     anchors: Anchors | None = None
     changes: tuple[Change, ...] = ()
+    shift: Shift | None = None
     sequential: Sequential | None = None
     headroom: tuple[Headroom, ...] = ()
     explained: tuple[Explained, ...] = ()
@@ -272,6 +276,7 @@ def compare_runs(
         full_set=full_set,
         anchors=everywhere,
         changes=changes(pairs.frame),
+        shift=shift(pairs.frame),
         sequential=monitor(a, b, pairs) if sequential else None,
         explained=explained(first, pairs),
         headroom=tuple(h for side, of in (("A", first), ("B", second)) if (h := headroom(side, of, pairs))),

@@ -24,6 +24,7 @@ from analysis.report.sections import gates as gate_sections
 from analysis.report.sections import headroom as headroom_sections
 from analysis.report.sections import scaling as scaling_sections
 from analysis.report.sections import seeds as seed_sections
+from analysis.report.sections import shift as shift_sections
 from analysis.report.sections import speed as speed_sections
 from analysis.report.sections import study as study_sections
 from analysis.report.sections import values as value_sections
@@ -43,6 +44,7 @@ def report(
         overview=overview,
         datasets=datasets,
         positions=positions,
+        shift=shift_sections,
         fairness=fairness,
         cautions=caution_sections,
         speed=speed_sections,

@@ -50,6 +50,7 @@ def to_json(comparison: Comparison, *, title: str | None = None, question: str |
         "headroom": c.headroom,
         "explained": c.explained,
         "changes": c.changes,
+        "shift": c.shift,
         "sequential": c.sequential,
         "baseline": c.baseline,
         "published": c.published,

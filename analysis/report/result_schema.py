@@ -45,6 +45,7 @@ from analysis.stats.datasets import Heterogeneity, Interaction
 from analysis.stats.estimate import Estimate
 from analysis.stats.ranking import Ranking
 from analysis.stats.sequential import Sequential
+from analysis.stats.shift import Shift
 from analysis.wording import Estimand
 
 _Schema = dict[str, Any]
@@ -70,6 +71,7 @@ _COMPARISON: dict[str, Any] = {
     "headroom": tuple[Headroom, ...],
     "explained": tuple[Explained, ...],
     "changes": tuple[Change, ...],
+    "shift": Shift | None,
     "sequential": Sequential | None,
     "baseline": AgainstBaseline | None,
     "published": pd.DataFrame,

@@ -10,6 +10,7 @@ from analysis.report.plots.estimates import forest, paired_differences
 from analysis.report.plots.gates import contribution_share, gate_against_norm
 from analysis.report.plots.headroom import recall
 from analysis.report.plots.positions import survival
+from analysis.report.plots.shift import shift_function
 from analysis.report.plots.speed import speed, throughput
 from analysis.report.plots.style import Plot, house_style
 from analysis.report.plots.training import training_curves
@@ -17,6 +18,7 @@ from analysis.report.plots.training import training_curves
 _FIGURES: dict[str, Callable[[Comparison], Plot | None]] = {
     "paired-differences": paired_differences,
     "forest": forest,
+    "shift-function": shift_function,
     "survival": survival,
     "acceptance-by-context": by_context,
     "recall": recall,
