@@ -106,7 +106,7 @@ def results() -> str:
 
 def _result(entry: Entry) -> dict[str, Any]:
     path = ROOT / "reports" / entry.folder / "result.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"kind": "serving"}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"kind": None}
     return found
 
 

@@ -26,8 +26,8 @@ def shift_function(comparison: Comparison) -> Plot | None:
         bar = None if np.isnan(error).any() else error[:, None]
         axes.errorbar([at], [row.difference], yerr=bar, color=colour, marker="o", markersize=5, elinewidth=1.6)
     axes.set_xticks(range(1, 10), [f"{d.q:.0%}\n{d.a:.2f}" for d in found.deciles])
-    axes.set_xlabel("share of prompts below, with the decile of A (tokens per step of a prompt)")
-    axes.set_ylabel("difference, B - A")
+    axes.set_xlabel("share of prompts below, with the decile of A (a prompt's tokens per step)")
+    axes.set_ylabel("difference, B - A (tokens)")
     name_arms(axes, comparison.a.label, comparison.b.label)
     caption = (
         "Shift function: differences of the arms' deciles (Harrell-Davis) with simultaneous 95% intervals over prompt "
