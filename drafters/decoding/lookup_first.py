@@ -17,8 +17,8 @@ from drafters.decoding.proposers import Draft, Proposer, fill
 from drafters.decoding.ragged import Rows
 from drafters.decoding.rows import Row
 
-#: Tokens that must recur before a copy is preferred to the drafter, and most that are looked for (docs/recipe.md has the
-#: trial).
+#: Tokens that must recur before a copy is preferred to the drafter, and most that are looked for; the trial is in
+#: docs/recipe.md.
 LEAST, LONGEST = 2, 8
 
 
