@@ -60,7 +60,7 @@ def test_a_study(compare, tmp_path):
     assert (code, err) == (Exit.OK, "")
     folder = tmp_path / "reports" / "study-dflash-vs-study-dynadflash"
     assert {p.name for p in folder.iterdir()} == {"report.md", "result.json", "figures"}
-    assert len(list((folder / "figures").iterdir())) == 6 * 4
+    assert len(list((folder / "figures").iterdir())) == 7 * 4
     assert result["overall"]["verdict"] == "B better"
     assert out.startswith("DynaDFlash (B) ") and "3.300" in out.splitlines()[0]
     assert out.splitlines()[-1] == "report: reports/study-dflash-vs-study-dynadflash/report.md"
@@ -92,7 +92,7 @@ def test_stale_figures_go_and_other_files_stay(compare, tmp_path):
     assert Path("out/notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("after", [0, 11, 25])
+@pytest.mark.parametrize("after", [0, 11, 29])
 def test_a_report_that_is_stopped_while_it_is_rewritten_is_none(compare, tmp_path, monkeypatch, after):
     from analysis.report import writing
 
@@ -112,7 +112,7 @@ def test_a_report_that_is_stopped_while_it_is_rewritten_is_none(compare, tmp_pat
     code, out, err, _ = compare(b, a, "--out", "out")
     assert (code, out, err) == (Exit.INTERRUPTED, "", "draftlab: interrupted\n")
     assert not Path("out/report.md").exists() and Path("out/figures/forest.png").exists()
-    assert Path("out/result.json").exists() == (after == 25)
+    assert Path("out/result.json").exists() == (after == 29)
 
 
 def test_same_bytes_in_another_process_without_torch_display_or_utf8(tmp_path):
@@ -132,7 +132,7 @@ def test_same_bytes_in_another_process_without_torch_display_or_utf8(tmp_path):
         done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         files.append({p.relative_to(here / out): p.read_bytes() for p in (here / out).rglob("*") if p.is_file()})
-    assert len(files[0]) == 26
+    assert len(files[0]) == 30
     assert files[0] == files[1]
     assert b"\r" not in files[0][Path("report.md")]
 

@@ -76,7 +76,7 @@ def test_a_dataset_without_pairs_has_no_equivalence(compare, tmp_path, capsys):
     a = write_run(tmp_path / "a", [*rows, prompt("x", 1, dataset="gone")], **BARE)
     b = write_run(tmp_path / "b", rows, **BARE)
     assert run_command(main, [str(a), str(b), "--margin", "0.5"]) == Exit.OK
-    assert "| gone | — | — | not defined |" in Path("reports/a-vs-b/report.md").read_text(encoding="utf-8")
+    assert "| gone | — | — | — | not defined |" in Path("reports/a-vs-b/report.md").read_text(encoding="utf-8")
 
 
 # --- the gate for continuous integration ---------------------------------------------------------------------------

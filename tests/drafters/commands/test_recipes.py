@@ -82,7 +82,8 @@ def test_the_plan_reports_just_the_runs_that_the_study_makes():
     made |= {load_config(RECIPES / name).name for name in FAMILY["arms"]}
     made |= {f"{load_config(RECIPES / name).name}-seed{n}" for name in SEEDS["arms"] for n in SEEDS["seeds"]}
     planned = read_plan(RECIPES.parents[1] / "reports" / "plan.yaml")
-    assert made == {run for entry in planned.entries for run in entry.runs}
+    assert made == {run for entry in (*planned.comparisons, *planned.factorials) for run in entry.runs}
+    assert {entry.run for entry in planned.serving} <= {path.stem for path in SERVING}
 
 
 def test_dflare_as_published():
